@@ -184,11 +184,7 @@ impl fmt::Display for Corruption {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} is corrupt", self.path.display())?;
         let mut separator = ": ";
-        for (name, value) in [
-            ("record", self.record),
-            ("chunk", self.chunk.map(u64::from)),
-            ("offset", self.offset),
-        ] {
+        for (name, value) in [("record", self.record), ("chunk", self.chunk.map(u64::from)), ("offset", self.offset)] {
             if let Some(value) = value {
                 write!(f, "{separator}{name} {value}")?;
                 separator = ", ";

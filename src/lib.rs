@@ -2,7 +2,14 @@
 #[cfg(not(all(target_pointer_width = "64", target_endian = "little")))]
 compile_error!("loaderx maps its files as they are: it needs a 64-bit little-endian target");
 
+mod convert;
+mod data;
 mod engine;
 mod error;
+mod loader;
 
+pub use data::DType;
+pub use engine::sampler::{Mode, Sampler};
+pub use engine::store::{Codec, DictSize, ReadMode, Records, Stats, Store, StoreOptions};
 pub use error::{Corruption, Error, Result};
+pub use loader::Stream;

@@ -1,0 +1,1 @@
+//! Files and iterators into stores, and stores into files. Imports `data` and `error`, and the format crates.

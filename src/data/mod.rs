@@ -1,0 +1,5 @@
+//! Typed datasets over the store. Imports `engine::store` and `error` alone.
+
+mod dtype;
+
+pub use dtype::DType;
