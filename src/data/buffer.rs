@@ -2,7 +2,7 @@
 //! holds `unsafe`.
 
 use std::borrow::Cow;
-use std::mem::{MaybeUninit, size_of};
+use std::mem::MaybeUninit;
 use std::slice;
 
 use super::Element;
