@@ -15,7 +15,7 @@ pub use data::{
     AnyDataset, DType, DatasetOptions, DenseBatch, DenseDataset, Element, Kind, RaggedBatch, RaggedDataset, Selection,
     Shape,
 };
-pub use engine::sampler::{Mode, Sampler};
+pub use engine::sampler::{Mode, Sampler, Shard};
 pub use engine::store::{Codec, DictSize, ReadMode, Records, Stats, Store, StoreOptions};
 pub use error::{Corruption, Error, Result};
 pub use loader::Stream;
