@@ -8,6 +8,7 @@ mod engine;
 mod error;
 mod loader;
 
+pub use convert::{Exported, Import, Imported, Progress, export_npy};
 pub use data::DType;
 pub use engine::sampler::{Mode, Sampler};
 pub use engine::store::{Codec, DictSize, ReadMode, Records, Stats, Store, StoreOptions};

@@ -2,4 +2,5 @@
 
 mod dtype;
 
+pub(crate) use dtype::ByteOrder;
 pub use dtype::DType;
