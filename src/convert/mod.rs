@@ -1,9 +1,10 @@
 //! Files and iterators into stores, and stores into files. Imports `data` and `error`, and the format crates.
 //!
-//! `npy`, `npz` and `safetensors` say which tables a file holds, `table` gives their rows, `import` puts rows and
+//! `npy`, `npz` and `safetensors` say which tables a file holds, `table` and `fortran` give their rows, `import` puts rows and
 //! records into stores, `export` takes them out, and `place` is where the file system is changed.
 
 mod export;
+mod fortran;
 mod import;
 mod npy;
 mod npz;

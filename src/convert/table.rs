@@ -5,22 +5,12 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use super::npy;
+use super::{fortran, npy};
 use crate::data::{ByteOrder, DType};
 use crate::error::{Error, Result};
 
 /// Bytes that are read, converted and appended at once; a block holds at least one row.
 pub(super) const BLOCK: u64 = 8 << 20;
-
-/// The same in Fortran order, where a longer block makes longer runs of bytes in the file.
-const FORTRAN_BLOCK: u64 = 32 << 20;
-
-/// In Fortran order, an element's values over all rows lie together. Where that column is no longer than this, reading
-/// it whole costs less than a read of the wanted rows would, since columns follow one another.
-const SHORT_COLUMN: u64 = 4 << 10;
-
-/// Short columns are read together, this many bytes at once.
-const COLUMNS: u64 = 1 << 20;
 
 /// A file that holds tables.
 pub(super) trait Source {
@@ -137,7 +127,7 @@ impl Input<'_> {
 pub(super) struct TableReader<'a> {
     table: Table,
     input: Input<'a>,
-    /// Values of one element over some rows, in Fortran order.
+    /// Where Fortran order is turned into C order.
     columns: Vec<u8>,
 }
 
@@ -183,7 +173,7 @@ impl<'a> TableReader<'a> {
     /// The rows in blocks of a size that suits the order in which they lie.
     pub(super) fn blocks(&self) -> impl Iterator<Item = Range<u64>> + use<> {
         let Table { rows, row_bytes, fortran, .. } = self.table;
-        let block = if fortran { FORTRAN_BLOCK } else { BLOCK };
+        let block = if fortran { fortran::BLOCK } else { BLOCK };
         let step = block.checked_div(row_bytes).unwrap_or(rows).max(1);
         (0..rows).step_by(step as usize).map(move |first| first..rows.min(first.saturating_add(step)))
     }
@@ -197,7 +187,8 @@ impl<'a> TableReader<'a> {
     pub(super) fn read(&mut self, rows: Range<u64>, out: &mut [u8]) -> Result<()> {
         debug_assert_eq!(out.len(), self.bytes(&rows));
         if self.table.fortran {
-            self.read_columns(&rows, out)?;
+            let Self { table, input, columns } = self;
+            fortran::read_rows(table, &rows, columns, out, |offset, out| read_at(&table.path, input, offset, out))?;
         } else {
             read_at(&self.table.path, &mut self.input, rows.start * self.table.row_bytes, out)?;
         }
@@ -210,30 +201,6 @@ impl<'a> TableReader<'a> {
             let row = rows.start + at as u64 / self.table.row_bytes;
             let reason = format!("row {row} holds a bool of {}: 0 and 1 are expected", out[at]);
             return Err(Error::format(&self.table.path, reason));
-        }
-        Ok(())
-    }
-
-    /// Reads element after element, and puts each into its place in every row.
-    fn read_columns(&mut self, rows: &Range<u64>, out: &mut [u8]) -> Result<()> {
-        let size = self.table.dtype.size() as u64;
-        let (elements, column) = (self.table.row_bytes / size, self.table.rows * size);
-        let wanted = (rows.end - rows.start) * size;
-        // Either many short columns at once, whole, or the wanted part of one.
-        let short = column <= SHORT_COLUMN;
-        let (at_once, skip, len) = if short { (COLUMNS / column, rows.start * size, column) } else { (1, 0, wanted) };
-        let mut first = 0;
-        while first < elements {
-            let count = at_once.min(elements - first);
-            let start = first * column + if short { 0 } else { rows.start * size };
-            self.columns.resize((count * len) as usize, 0);
-            read_at(&self.table.path, &mut self.input, start, &mut self.columns)?;
-            for (element, values) in (first..).zip(self.columns.chunks_exact(len as usize)) {
-                let values = &values[skip as usize..(skip + wanted) as usize];
-                let at = (c_index(element, &self.table.item_shape) * size) as usize;
-                scatter(size, values, out, self.table.row_bytes as usize, at);
-            }
-            first += count;
         }
         Ok(())
     }
@@ -269,33 +236,6 @@ pub(super) fn read_error(path: &Path, what: &str, error: io::Error) -> Error {
             Error::format(path, format!("{what} is damaged: {error}"))
         }
         _ => Error::io("read", path)(error),
-    }
-}
-
-/// Where the element that is `index`-th with the first axis fastest comes with the last axis fastest.
-fn c_index(mut index: u64, shape: &[u64]) -> u64 {
-    let mut stride: u64 = shape.iter().product();
-    let mut c_index = 0;
-    for dimension in shape {
-        stride /= dimension;
-        c_index += index % dimension * stride;
-        index /= dimension;
-    }
-    c_index
-}
-
-/// Puts one value of `size` bytes into each row, `at` bytes after the row's beginning.
-fn scatter(size: u64, values: &[u8], out: &mut [u8], row_bytes: usize, at: usize) {
-    fn sized<const N: usize>(values: &[u8], out: &mut [u8], row_bytes: usize, at: usize) {
-        for (value, row) in values.as_chunks::<N>().0.iter().zip(out.chunks_exact_mut(row_bytes)) {
-            row[at..at + N].copy_from_slice(value);
-        }
-    }
-    match size {
-        1 => sized::<1>(values, out, row_bytes, at),
-        2 => sized::<2>(values, out, row_bytes, at),
-        4 => sized::<4>(values, out, row_bytes, at),
-        _ => sized::<8>(values, out, row_bytes, at),
     }
 }
 

@@ -245,6 +245,23 @@ proptest! {
 }
 
 #[test]
+fn many_columns_are_put_into_rows_tile_by_tile() {
+    for shape in [[3, 300_000], [5000, 300]] {
+        let (bytes, expected) = counted("|u1", true, &shape);
+        let (_directory, path) = file("a.npy", &bytes);
+        let mut source = open(&path).unwrap();
+        let table = source.table(0, None).unwrap();
+        let input = source.input(0, &table, false).unwrap();
+        let mut reader = TableReader::new(&table, input, Path::new("."), false).unwrap();
+        let mut found = vec![0; expected.len()];
+        reader.read(0..shape[0], &mut found).unwrap();
+        assert!(found == expected, "{shape:?}");
+        reader.read(1..3, &mut found[..2 * shape[1] as usize]).unwrap();
+        assert!(found[..2 * shape[1] as usize] == expected[shape[1] as usize..][..2 * shape[1] as usize], "{shape:?}");
+    }
+}
+
+#[test]
 fn several_blocks_give_the_same_as_one() {
     for fortran in [false, true] {
         // 40 MiB: five blocks in C order, two in Fortran order.
