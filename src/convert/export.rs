@@ -248,6 +248,23 @@ mod tests {
     }
 
     #[test]
+    fn a_dtype_that_is_only_carried_is_written_as_it_is() {
+        for (descr, bytes) in [(">i4", 4), ("|V4", 4), ("<c8", 8)] {
+            let directory = tempfile::tempdir().unwrap();
+            let path = |name: &str| directory.path().join(name);
+            let schema = super::super::schema::schema_bytes("dense", crate::DType::I32, &[], Codec::Raw);
+            let at = schema.windows(3).position(|window| window == b"<i4").unwrap();
+            let schema = [&schema[..at], descr.as_bytes(), &schema[at + 3..]].concat();
+            let store = StoreOptions::new().codec(Codec::Raw).create_with_schema(&path("store"), &schema).unwrap();
+            let data: Vec<u8> = (0..2 * bytes).collect();
+            store.append(&data, &[0, bytes.into(), (2 * bytes).into()]).unwrap();
+            store.close().unwrap();
+            export_npy(path("store"), path("a.npy")).unwrap();
+            assert_eq!(fs::read(path("a.npy")).unwrap(), npy(descr, false, &[2], &data));
+        }
+    }
+
+    #[test]
     fn a_failed_export_leaves_no_file() {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);

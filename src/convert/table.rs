@@ -12,6 +12,9 @@ use crate::error::{Error, Result};
 /// Bytes that are read, converted and appended at once; a block holds at least one row.
 pub(super) const BLOCK: u64 = 8 << 20;
 
+/// Bytes that are spilled at once.
+const SPILL: u64 = 1 << 20;
+
 /// A file that holds tables.
 pub(super) trait Source {
     /// The file.
@@ -140,10 +143,13 @@ impl<'a> TableReader<'a> {
             && (any_row || table.fortran)
         {
             let mut file = spill_file(spill)?;
-            let copied = io::copy(&mut stream.take(table.data_bytes()), &mut file)
-                .map_err(|e| read_error(&table.path, "the data", e))?;
-            if copied != table.data_bytes() {
-                return Err(read_error(&table.path, "the data", io::ErrorKind::UnexpectedEof.into()));
+            let mut buffer = vec![0; SPILL.min(table.data_bytes()) as usize];
+            let mut left = table.data_bytes();
+            while left > 0 {
+                let some = &mut buffer[..SPILL.min(left) as usize];
+                stream.read_exact(some).map_err(|e| read_error(&table.path, "the data", e))?;
+                file.write_all(some).map_err(Error::io("write a temporary file in", spill))?;
+                left -= some.len() as u64;
             }
             reader.finish()?;
             reader.input = Input::File { file, start: 0 };

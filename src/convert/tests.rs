@@ -123,6 +123,10 @@ fn npy_fixtures_are_right_or_refused_by_name() {
         };
         let (table, mut bytes) = only(&path, None).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!((table.dtype, table.rows, &table.item_shape[..]), (dtype, shape[0], &shape[1..]), "{name}");
+        if entry["version"] == "1.0" && name != "fortran_2d_u1.npy" && name != "fortran_f8.npy" {
+            let header = header_bytes(&path, entry["dtype"].as_str().unwrap(), &shape).unwrap();
+            assert!(fs::read(&path).unwrap().starts_with(&header), "{name}: NumPy writes another header");
+        }
         if order == ByteOrder::Big {
             // The manifest's hash is over the bytes as they lie.
             bytes.chunks_exact_mut(dtype.size()).for_each(<[u8]>::reverse);
@@ -344,6 +348,43 @@ fn a_deflated_member_that_claims_too_much_is_refused_before_it_is_allocated() {
     bytes[directory + 24..directory + 28].copy_from_slice(&0xF000_0000u32.to_le_bytes());
     let (_directory, path) = file("a.npz", &bytes);
     assert!(error(&path).contains("cannot hold"), "{}", error(&path));
+}
+
+#[test]
+fn malformed_safetensors_are_refused_with_a_reason() {
+    let with_header =
+        |header: &str, data: &[u8]| [&(header.len() as u64).to_le_bytes(), header.as_bytes(), data].concat();
+    let tensor = |dtype: &str, shape: &str, offsets: &str| {
+        format!(r#"{{"dtype":"{dtype}","shape":{shape},"data_offsets":{offsets}}}"#)
+    };
+    let (a, b) = (tensor("U8", "[4]", "[0,4]"), tensor("U8", "[4]", "[2,6]"));
+    for (bytes, reason) in [
+        (vec![1, 2, 3], "it ends in the middle of the header's length"),
+        (u64::MAX.to_le_bytes().to_vec(), "claims 18446744073709551615 bytes"),
+        (9u64.to_le_bytes().iter().chain(b"{}").copied().collect(), "claims 9 bytes"),
+        (with_header("[]", &[]), "the header: "),
+        (with_header(&format!(r#"{{"a":{a},"b":{b}}}"#), &[0; 6]), "invalid offset for tensor `b`"),
+        (with_header(&format!(r#"{{"a":{}}}"#, tensor("F7", "[4]", "[0,4]")), &[0; 4]), "unknown variant `F7`"),
+        (with_header(&format!(r#"{{"a":{}}}"#, tensor("U8", "[5]", "[0,4]")), &[0; 4]), "invalid shape"),
+        (with_header(&format!(r#"{{"a":{}}}"#, tensor("U8", "[4294967296,4294967296]", "[0,4]")), &[0; 4]), "overflow"),
+        (with_header(&format!(r#"{{"a":{a}}}"#), &[0; 3]), "the tensors take 4 bytes, 3 are there"),
+        (with_header(&format!(r#"{{"a":{a}}}"#), &[0; 5]), "the tensors take 4 bytes, 5 are there"),
+        (with_header(&"[".repeat(100_000), &[]), "the header: "),
+        (with_header(&format!(r#"{{"a":{}"#, "[".repeat(100_000)), &[]), "recursion limit"),
+    ] {
+        let (_directory, path) = file("a.safetensors", &bytes);
+        let error = open(&path).err().unwrap().to_string();
+        assert!(error.contains(reason) && error.contains("a.safetensors: "), "{reason}: {error}");
+    }
+}
+
+#[test]
+fn a_misaligned_tensor_is_read_all_the_same() {
+    let header =
+        r#"{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"I16","shape":[1],"data_offsets":[1,3]}}"#;
+    let bytes = [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &[7, 1, 2]].concat();
+    let (_directory, path) = file("a.safetensors", &bytes);
+    assert_eq!(rows(&mut *open(&path).unwrap(), 1, None).unwrap().1, [1, 2]);
 }
 
 /// All tables of a file; the first error otherwise.
