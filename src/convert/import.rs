@@ -757,19 +757,44 @@ mod tests {
         line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 
-    /// Runs in a process of its own, where no other test takes memory.
+    /// Names the directory for a test that runs in a process of its own.
+    const CHILD: &str = "LOADERX_TEST_DIRECTORY";
+
+    /// Runs one test in a process of its own.
+    fn run_alone(name: &str, directory: &Path) -> std::process::ExitStatus {
+        let mut test = std::process::Command::new(std::env::current_exe().unwrap());
+        test.args([&format!("convert::import::tests::{name}"), "--exact", "--nocapture"]).env(CHILD, directory);
+        let output = test.output().unwrap();
+        print!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        output.status
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn an_import_that_was_killed_can_be_run_again() {
+        if let Some(directory) = std::env::var_os(CHILD) {
+            let path = |name: &str| Path::new(&directory).join(name);
+            let _ = Import::new().progress(|_| std::process::abort()).npy(path("a.npy"), path("store"));
+            return;
+        }
+        let case = Case::new("a.npy", &npy("|u1", false, &[20 << 10, 1 << 10], &vec![7; 20 << 20]));
+        let partial = case.directory.path().join("store.partial");
+        let status = run_alone("an_import_that_was_killed_can_be_run_again", case.directory.path());
+        assert!(status.code().is_none(), "the process was not killed: {status}");
+        assert!(partial.exists() && !case.destination.exists());
+        let imported = case.import(Import::new()).unwrap();
+        assert_eq!((imported.rows, imported.replaced_partial), (20 << 10, true));
+        assert!(stored(&case.destination).1.bytes == vec![7; 20 << 20]);
+        assert!(!partial.exists());
+    }
+
+    /// In a process of its own, where no other test takes memory.
     #[cfg(target_os = "linux")]
     #[test]
     fn memory_stays_bounded_while_two_gigabytes_are_imported() {
-        const CHILD: &str = "LOADERX_MEMORY_TEST";
         if std::env::var_os(CHILD).is_none() {
-            let name = "convert::import::tests::memory_stays_bounded_while_two_gigabytes_are_imported";
-            let test = std::process::Command::new(std::env::current_exe().unwrap())
-                .args([name, "--exact", "--nocapture"])
-                .env(CHILD, "1")
-                .output()
-                .unwrap();
-            assert!(test.status.success(), "{}", String::from_utf8_lossy(&test.stdout));
+            let status = run_alone("memory_stays_bounded_while_two_gigabytes_are_imported", Path::new("."));
+            assert!(status.success(), "{status}");
             return;
         }
         for (fortran, shape) in [(false, [2048, 1 << 20]), (true, [1 << 16, 1 << 12])] {
