@@ -1,0 +1,270 @@
+//! How a loader is set up.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::num::NonZero;
+use std::thread;
+
+use super::context::StepContext;
+use super::format::{Format, Native};
+use super::loader::DataLoader;
+use super::pipeline::{Transform, pipeline};
+use super::plan::Shard;
+use super::prefetch::Threads;
+use super::state::LoaderState;
+use super::stream::{Stream, StreamPart};
+use crate::engine::sampler::{Mode, Sampler};
+use crate::error::{Error, Result};
+
+/// The largest global batch: as many records as a store can hold.
+const MAX_BATCH: u64 = 1 << 24;
+/// The most batches that are made ahead, and the most workers.
+const MAX_AHEAD: usize = 1 << 16;
+
+/// Sets up a [`DataLoader`]; [`DataLoader::builder`] begins it and [`build`](Self::build) ends it.
+///
+/// | option | default | Python's loaderx |
+/// |---|---|---|
+/// | `batch_size` | 256 | 256 |
+/// | `mode` | [`Mode::Cyclic`]: each record once a cycle | IID: with replacement |
+/// | `seed` | 42 | 42 |
+/// | `workers` | one a core, 4 at most | 4 |
+/// | `prefetch` | twice the workers: each has one batch in hand and one waiting | 4 |
+/// | `shard` | rank 0 of 1 | none |
+/// | `start_step` | 0 | 0 |
+pub struct DataLoaderBuilder<S: Stream, B, F> {
+    stream: S,
+    transform: Transform<S::Batch, B>,
+    format: F,
+    options: Options,
+}
+
+/// What does not depend on the types.
+#[derive(Debug)]
+struct Options {
+    batch_size: u64,
+    mode: Mode,
+    seed: u64,
+    workers: Option<usize>,
+    prefetch: Option<usize>,
+    shard: Shard,
+    start_step: Option<u64>,
+    state: Option<LoaderState>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            batch_size: 256,
+            mode: Mode::Cyclic,
+            seed: 42,
+            workers: None,
+            prefetch: None,
+            shard: Shard { rank: 0, world: 1 },
+            start_step: None,
+            state: None,
+        }
+    }
+}
+
+/// What a loader draws from: its streams, and the records of theirs that it uses.
+pub(super) struct Identity {
+    pub(super) parts: Vec<StreamPart>,
+    pub(super) fingerprints: Vec<u64>,
+}
+
+impl<S: Stream> DataLoaderBuilder<S, S::Batch, Native> {
+    pub(super) fn new(stream: S) -> Self {
+        DataLoaderBuilder {
+            stream,
+            transform: Box::new(|_, batch| Ok(batch)),
+            format: Native,
+            options: Options::default(),
+        }
+    }
+}
+
+impl<S: Stream, B: 'static, F> DataLoaderBuilder<S, B, F> {
+    /// Records in a global batch, at most 2^24; the ranks share them evenly.
+    pub fn batch_size(mut self, records: u64) -> Self {
+        self.options.batch_size = records;
+        self
+    }
+
+    /// In which order records are drawn.
+    pub fn mode(mut self, mode: Mode) -> Self {
+        self.options.mode = mode;
+        self
+    }
+
+    /// What the order and the transforms' seeds are made from.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.options.seed = seed;
+        self
+    }
+
+    /// How many threads make batches; 0 makes each in the caller of `next`. The batches are the same either way.
+    pub fn workers(mut self, threads: usize) -> Self {
+        self.options.workers = Some(threads);
+        self
+    }
+
+    /// How many batches are made ahead at most, beside the one that the consumer holds; at least 1. Without workers it
+    /// has no meaning.
+    pub fn prefetch(mut self, batches: usize) -> Self {
+        self.options.prefetch = Some(batches);
+        self
+    }
+
+    /// Draws rank `rank`'s part of each global batch, of `world` ranks; `world` divides the batch size.
+    pub fn shard(mut self, rank: u64, world: u64) -> Self {
+        self.options.shard = Shard { rank, world };
+        self
+    }
+
+    /// The step that goes out first.
+    pub fn start_step(mut self, step: u64) -> Self {
+        self.options.start_step = Some(step);
+        self
+    }
+
+    /// Goes on where another loader stood. The mode, seed and batch size must be set as they were there, and the
+    /// streams must hold the same records; they may have grown, which the loader does not see: it goes on with the
+    /// length it had. Workers, prefetch, rank and world may differ.
+    pub fn resume(mut self, state: LoaderState) -> Self {
+        self.options.state = Some(state);
+        self
+    }
+
+    /// Transforms each batch, in the workers; further calls transform what the earlier ones gave. An error of any type
+    /// reaches the consumer as [`Error::Transform`] within [`Error::Step`], a panic as [`Error::Panic`].
+    pub fn map<U, M>(self, transform: M) -> DataLoaderBuilder<S, U, F>
+    where
+        M: Fn(&StepContext, B) -> Result<U, Box<dyn StdError + Send + Sync>> + Send + Sync + 'static,
+    {
+        let DataLoaderBuilder { stream, transform: earlier, format, options } = self;
+        let transform: Transform<S::Batch, U> = Box::new(move |context, batch| {
+            transform(context, earlier(context, batch)?).map_err(|error| Error::Transform(error.into()))
+        });
+        DataLoaderBuilder { stream, transform, format, options }
+    }
+
+    /// What comes out: batches as they are ([`Native`], unless set), or an adapter's tensors.
+    pub fn yields<G: Format<B>>(self, format: G) -> DataLoaderBuilder<S, B, G> {
+        let DataLoaderBuilder { stream, transform, options, .. } = self;
+        DataLoaderBuilder { stream, transform, format, options }
+    }
+
+    /// Builds the loader. No thread starts before the first `next`.
+    ///
+    /// # Errors
+    /// - [`Error::Invalid`]: no streams, streams of unequal lengths, no records; a batch of no records or of more than
+    ///   2^24; a rank that is not below the world, a world that does not divide the batch size; a Cyclic batch that
+    ///   is larger than the data in more than one rank (in one, each step is one short batch: the whole data); a
+    ///   prefetch of 0 with workers, or more than 65536 of either; both `start_step` and `resume`.
+    /// - [`Error::State`]: the saved state does not fit.
+    /// - What the streams report.
+    pub fn build(self) -> Result<DataLoader<F::Out>>
+    where
+        F: Format<B>,
+    {
+        let DataLoaderBuilder { stream, transform, format, options } = self;
+        let threads = options.threads()?;
+        let shard = options.shard()?;
+        let mut identity = Identity { parts: stream.parts()?, fingerprints: Vec::new() };
+        let len = options.len(&identity)?;
+        identity.fingerprints = stream.fingerprint(len)?;
+        let state = options.start(len, identity)?;
+        let sampler = Sampler::new(state.mode, len, state.batch_size, state.seed)?;
+        if shard.world > 1 && sampler.batch_len() < state.batch_size {
+            let reason = format!("{len} records do not fill a batch of {}, which ranks can share", state.batch_size);
+            return Err(Error::invalid("batch size", reason));
+        }
+        Ok(DataLoader::new(pipeline(stream, transform, format), sampler, shard, threads, state))
+    }
+}
+
+impl Options {
+    fn threads(&self) -> Result<Threads> {
+        let cores = thread::available_parallelism().map_or(1, NonZero::get);
+        let workers = self.workers.unwrap_or(cores.min(4));
+        let prefetch = self.prefetch.unwrap_or(workers.saturating_mul(2));
+        if workers > 0 && prefetch == 0 {
+            return Err(Error::invalid(
+                "prefetch",
+                "0 batches leave the workers nothing to make: at least 1, or workers(0)",
+            ));
+        }
+        for (what, value) in [("workers", workers), ("prefetch", prefetch)] {
+            if value > MAX_AHEAD {
+                return Err(Error::invalid(what, format!("{value} are more than {MAX_AHEAD}")));
+            }
+        }
+        Ok(Threads { workers, prefetch })
+    }
+
+    fn shard(&self) -> Result<Shard> {
+        let Shard { rank, world } = self.shard;
+        if self.batch_size == 0 || self.batch_size > MAX_BATCH {
+            let reason = format!("{} records: a batch has 1 to {MAX_BATCH}", self.batch_size);
+            return Err(Error::invalid("batch size", reason));
+        }
+        if rank >= world {
+            return Err(Error::invalid("shard", format!("rank {rank} of {world}: ranks count from 0 to world - 1")));
+        }
+        if !self.batch_size.is_multiple_of(world) {
+            let reason =
+                format!("{world} ranks cannot share a batch of {} evenly: the world divides it", self.batch_size);
+            return Err(Error::invalid("shard", reason));
+        }
+        Ok(self.shard)
+    }
+
+    /// How many records are drawn from: what there is, or what there was when the state was saved.
+    fn len(&self, found: &Identity) -> Result<u64> {
+        let Some(first) = found.parts.first() else {
+            return Err(Error::invalid("streams", "there are none: a loader needs one at least"));
+        };
+        if let Some(state) = &self.state {
+            state.check_options(self.mode, self.batch_size, self.seed)?;
+            state.check_lengths(found)?;
+            return Ok(state.len);
+        }
+        if let Some(other) = found.parts.iter().find(|part| part.len != first.len) {
+            let (name, len) = (first.label(), first.len);
+            let reason = format!("{name} has {len} records and {} has {}: lengths are equal", other.label(), other.len);
+            return Err(Error::invalid("streams", reason));
+        }
+        if first.len == 0 {
+            return Err(Error::invalid("streams", format!("{} has no records to draw from", first.label())));
+        }
+        Ok(first.len)
+    }
+
+    /// Where the loader begins.
+    fn start(self, len: u64, found: Identity) -> Result<LoaderState> {
+        if found.fingerprints.len() != found.parts.len() {
+            let (fingerprints, parts) = (found.fingerprints.len(), found.parts.len());
+            let reason =
+                format!("{fingerprints} fingerprints for {parts} parts: `Stream::fingerprint` gives one for each");
+            return Err(Error::invalid("streams", reason));
+        }
+        let Some(state) = self.state else {
+            let Options { batch_size, mode, seed, start_step, .. } = self;
+            let step = start_step.unwrap_or(0);
+            return Ok(LoaderState { step, seed, mode, batch_size, len, fingerprints: found.fingerprints });
+        };
+        if let Some(step) = self.start_step {
+            let reason = format!("step {step} was asked for, and the state to resume says {}: set one", state.step);
+            return Err(Error::invalid("start step", reason));
+        }
+        state.check_streams(&found)?;
+        Ok(state)
+    }
+}
+
+impl<S: Stream, B, F> fmt::Debug for DataLoaderBuilder<S, B, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DataLoaderBuilder").field("options", &self.options).finish_non_exhaustive()
+    }
+}
