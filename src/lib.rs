@@ -9,7 +9,7 @@ mod error;
 mod loader;
 
 pub use data::DType;
-pub use engine::sampler::{Mode, Sampler};
+pub use engine::sampler::{Mode, Sampler, Shard};
 pub use engine::store::{Codec, DictSize, ReadMode, Records, Stats, Store, StoreOptions};
 pub use error::{Corruption, Error, Result};
 pub use loader::{

@@ -1,0 +1,76 @@
+//! Keys and random words as pure functions: a keyed word at any counter, with no state to carry.
+
+/// The increment of splitmix64's counter, 2^64 over the golden ratio.
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// splitmix64's output function (Steele, Lea and Flood 2014): a bijection in which each bit of `x` moves each bit of
+/// the result.
+fn mix(mut x: u64) -> u64 {
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+/// What words are drawn for. Each purpose has keys of its own, so that equal numbers in two of them mean nothing.
+#[derive(Clone, Copy)]
+pub(super) enum Purpose {
+    Permutation = 1,
+    Iid = 2,
+    IidRejected = 3,
+    SeedBytes = 4,
+}
+
+/// One 64-bit key, number `index`, of (purpose, parts). With all but one of them fixed, different values give different
+/// keys.
+fn key(purpose: Purpose, index: u64, parts: &[u64]) -> u64 {
+    let start = mix((purpose as u64).wrapping_mul(GOLDEN)).wrapping_add(index.wrapping_mul(GOLDEN));
+    parts.iter().fold(mix(start), |state, part| mix(state.wrapping_add(GOLDEN) ^ mix(*part)))
+}
+
+/// An endless sequence of random words with random access.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Words {
+    offset: u64,
+    key: u64,
+}
+
+impl Words {
+    /// The sequence of (purpose, seed, number); `number` is a step or a cycle.
+    pub(super) fn new(purpose: Purpose, seed: u64, number: u64) -> Self {
+        let parts = [seed, number];
+        Self { offset: key(purpose, 0, &parts), key: key(purpose, 1, &parts) }
+    }
+
+    /// The word at `counter`: splitmix64 with a second key between its two multiplications, so that no sequence is a
+    /// shifted copy of another one.
+    #[inline]
+    pub(super) fn at(&self, counter: u64) -> u64 {
+        let mut x = self.offset.wrapping_add(counter.wrapping_mul(GOLDEN));
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9) ^ self.key;
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ (x >> 31)
+    }
+}
+
+/// The word scaled to `0..len`, or `None` where it has to be rejected for the result to be uniform (Lemire 2019).
+/// `threshold` is [`threshold(len)`](threshold).
+#[inline]
+pub(super) fn scale(word: u64, len: u64, threshold: u64) -> Option<u64> {
+    let product = u128::from(word) * u128::from(len);
+    (product as u64 >= threshold).then_some((product >> 64) as u64)
+}
+
+/// 2^64 mod `len`: how many of the products that `scale` makes are one too many for some result.
+#[inline]
+pub(super) fn threshold(len: u64) -> u64 {
+    len.wrapping_neg() % len
+}
+
+/// 32 bytes for a generator, a pure function of (seed, step, position), unrelated to the indices that are drawn.
+pub(crate) fn seed_bytes(seed: u64, step: u64, position: u64) -> [u8; 32] {
+    let mut bytes = [0; 32];
+    for (index, word) in bytes.chunks_exact_mut(8).enumerate() {
+        word.copy_from_slice(&key(Purpose::SeedBytes, index as u64, &[seed, step, position]).to_le_bytes());
+    }
+    bytes
+}
