@@ -9,15 +9,12 @@ use super::context::StepContext;
 use super::format::{Format, Native};
 use super::loader::DataLoader;
 use super::pipeline::{Transform, pipeline};
-use super::plan::Shard;
 use super::prefetch::Threads;
 use super::state::LoaderState;
 use super::stream::{Stream, StreamPart};
-use crate::engine::sampler::{Mode, Sampler};
+use crate::engine::sampler::{Mode, Sampler, Shard};
 use crate::error::{Error, Result};
 
-/// The largest global batch: as many records as a store can hold.
-const MAX_BATCH: u64 = 1 << 24;
 /// The most batches that are made ahead, and the most workers.
 const MAX_AHEAD: usize = 1 << 16;
 
@@ -60,17 +57,11 @@ impl Default for Options {
             seed: 42,
             workers: None,
             prefetch: None,
-            shard: Shard { rank: 0, world: 1 },
+            shard: Shard::default(),
             start_step: None,
             state: None,
         }
     }
-}
-
-/// What a loader draws from: its streams, and the records of theirs that it uses.
-pub(super) struct Identity {
-    pub(super) parts: Vec<StreamPart>,
-    pub(super) fingerprints: Vec<u64>,
 }
 
 impl<S: Stream> DataLoaderBuilder<S, S::Batch, Native> {
@@ -85,7 +76,7 @@ impl<S: Stream> DataLoaderBuilder<S, S::Batch, Native> {
 }
 
 impl<S: Stream, B: 'static, F> DataLoaderBuilder<S, B, F> {
-    /// Records in a global batch, at most 2^24; the ranks share them evenly.
+    /// Records in a global batch; the ranks share them evenly.
     pub fn batch_size(mut self, records: u64) -> Self {
         self.options.batch_size = records;
         self
@@ -116,9 +107,9 @@ impl<S: Stream, B: 'static, F> DataLoaderBuilder<S, B, F> {
         self
     }
 
-    /// Draws rank `rank`'s part of each global batch, of `world` ranks; `world` divides the batch size.
-    pub fn shard(mut self, rank: u64, world: u64) -> Self {
-        self.options.shard = Shard { rank, world };
+    /// Draws one rank's part of each global batch; the world divides the batch size.
+    pub fn shard(mut self, shard: Shard) -> Self {
+        self.options.shard = shard;
         self
     }
 
@@ -159,9 +150,9 @@ impl<S: Stream, B: 'static, F> DataLoaderBuilder<S, B, F> {
     ///
     /// # Errors
     /// - [`Error::Invalid`]: no streams, streams of unequal lengths, no records; a batch of no records or of more than
-    ///   2^24; a rank that is not below the world, a world that does not divide the batch size; a Cyclic batch that
-    ///   is larger than the data in more than one rank (in one, each step is one short batch: the whole data); a
-    ///   prefetch of 0 with workers, or more than 65536 of either; both `start_step` and `resume`.
+    ///   2^32; a world that does not divide the batch size; a Cyclic batch that is larger than the data, with more than
+    ///   one rank (with one, each step is one short batch: the whole data); a prefetch of 0 with workers, or more than
+    ///   65536 of either; both `start_step` and `resume`.
     /// - [`Error::State`]: the saved state does not fit.
     /// - What the streams report.
     pub fn build(self) -> Result<DataLoader<F::Out>>
@@ -170,17 +161,13 @@ impl<S: Stream, B: 'static, F> DataLoaderBuilder<S, B, F> {
     {
         let DataLoaderBuilder { stream, transform, format, options } = self;
         let threads = options.threads()?;
-        let shard = options.shard()?;
-        let mut identity = Identity { parts: stream.parts()?, fingerprints: Vec::new() };
-        let len = options.len(&identity)?;
-        identity.fingerprints = stream.fingerprint(len)?;
-        let state = options.start(len, identity)?;
-        let sampler = Sampler::new(state.mode, len, state.batch_size, state.seed)?;
-        if shard.world > 1 && sampler.batch_len() < state.batch_size {
-            let reason = format!("{len} records do not fill a batch of {}, which ranks can share", state.batch_size);
-            return Err(Error::invalid("batch size", reason));
-        }
-        Ok(DataLoader::new(pipeline(stream, transform, format), sampler, shard, threads, state))
+        let parts = stream.parts()?;
+        let len = options.len(&parts)?;
+        let sampler = Sampler::new(options.mode, len, options.batch_size, options.seed)?;
+        let shard = options.shard(&sampler)?;
+        let fingerprints = stream.fingerprint(len)?;
+        let start = options.start(len, &parts, fingerprints)?;
+        Ok(DataLoader::new(pipeline(stream, transform, format), sampler, shard, threads, start))
     }
 }
 
@@ -188,7 +175,7 @@ impl Options {
     fn threads(&self) -> Result<Threads> {
         let cores = thread::available_parallelism().map_or(1, NonZero::get);
         let workers = self.workers.unwrap_or(cores.min(4));
-        let prefetch = self.prefetch.unwrap_or(workers.saturating_mul(2));
+        let prefetch = self.prefetch.unwrap_or(workers.saturating_mul(2).min(MAX_AHEAD));
         if workers > 0 && prefetch == 0 {
             return Err(Error::invalid(
                 "prefetch",
@@ -203,34 +190,32 @@ impl Options {
         Ok(Threads { workers, prefetch })
     }
 
-    fn shard(&self) -> Result<Shard> {
-        let Shard { rank, world } = self.shard;
-        if self.batch_size == 0 || self.batch_size > MAX_BATCH {
-            let reason = format!("{} records: a batch has 1 to {MAX_BATCH}", self.batch_size);
-            return Err(Error::invalid("batch size", reason));
-        }
-        if rank >= world {
-            return Err(Error::invalid("shard", format!("rank {rank} of {world}: ranks count from 0 to world - 1")));
-        }
+    /// The shard, where it gives every rank of the sampler's batches the same number of records.
+    fn shard(&self, sampler: &Sampler) -> Result<Shard> {
+        let (world, batch_len) = (self.shard.world(), sampler.batch_len());
         if !self.batch_size.is_multiple_of(world) {
             let reason =
                 format!("{world} ranks cannot share a batch of {} evenly: the world divides it", self.batch_size);
             return Err(Error::invalid("shard", reason));
         }
+        if world > 1 && batch_len < self.batch_size {
+            let reason = format!("{batch_len} records do not fill a batch of {}, which ranks share", self.batch_size);
+            return Err(Error::invalid("batch_size", reason));
+        }
         Ok(self.shard)
     }
 
     /// How many records are drawn from: what there is, or what there was when the state was saved.
-    fn len(&self, found: &Identity) -> Result<u64> {
-        let Some(first) = found.parts.first() else {
+    fn len(&self, parts: &[StreamPart]) -> Result<u64> {
+        let Some(first) = parts.first() else {
             return Err(Error::invalid("streams", "there are none: a loader needs one at least"));
         };
         if let Some(state) = &self.state {
             state.check_options(self.mode, self.batch_size, self.seed)?;
-            state.check_lengths(found)?;
+            state.check_lengths(parts)?;
             return Ok(state.len);
         }
-        if let Some(other) = found.parts.iter().find(|part| part.len != first.len) {
+        if let Some(other) = parts.iter().find(|part| part.len != first.len) {
             let (name, len) = (first.label(), first.len);
             let reason = format!("{name} has {len} records and {} has {}: lengths are equal", other.label(), other.len);
             return Err(Error::invalid("streams", reason));
@@ -242,23 +227,21 @@ impl Options {
     }
 
     /// Where the loader begins.
-    fn start(self, len: u64, found: Identity) -> Result<LoaderState> {
-        if found.fingerprints.len() != found.parts.len() {
-            let (fingerprints, parts) = (found.fingerprints.len(), found.parts.len());
-            let reason =
-                format!("{fingerprints} fingerprints for {parts} parts: `Stream::fingerprint` gives one for each");
+    fn start(self, len: u64, parts: &[StreamPart], fingerprints: Vec<u64>) -> Result<LoaderState> {
+        if fingerprints.len() != parts.len() {
+            let (given, parts) = (fingerprints.len(), parts.len());
+            let reason = format!("{given} fingerprints for {parts} parts: `Stream::fingerprint` gives one for each");
             return Err(Error::invalid("streams", reason));
         }
         let Some(state) = self.state else {
             let Options { batch_size, mode, seed, start_step, .. } = self;
-            let step = start_step.unwrap_or(0);
-            return Ok(LoaderState { step, seed, mode, batch_size, len, fingerprints: found.fingerprints });
+            return Ok(LoaderState { step: start_step.unwrap_or(0), seed, mode, batch_size, len, fingerprints });
         };
         if let Some(step) = self.start_step {
             let reason = format!("step {step} was asked for, and the state to resume says {}: set one", state.step);
-            return Err(Error::invalid("start step", reason));
+            return Err(Error::invalid("start_step", reason));
         }
-        state.check_streams(&found)?;
+        state.check_streams(parts, &fingerprints)?;
         Ok(state)
     }
 }

@@ -4,8 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::plan::Shard;
-use crate::engine::sampler::seed_bytes;
+use crate::engine::sampler::{Shard, seed_bytes};
 
 /// The position whose seed is the step's own: no record lies there.
 const STEP: u64 = u64::MAX;
@@ -34,12 +33,12 @@ impl StepContext {
 
     /// This loader's rank, from 0.
     pub fn rank(&self) -> u64 {
-        self.shard.rank
+        self.shard.rank()
     }
 
     /// How many ranks there are.
     pub fn world(&self) -> u64 {
-        self.shard.world
+        self.shard.world()
     }
 
     /// Which part of the global batch this is.

@@ -10,11 +10,11 @@ use super::format::Native;
 use super::metrics::Metrics;
 use super::pass::Pass;
 use super::pipeline::{Pipeline, Work};
-use super::plan::{Plan, Shard};
+use super::plan::Plan;
 use super::prefetch::{Prefetch, Threads};
 use super::state::LoaderState;
 use super::stream::Stream;
-use crate::engine::sampler::Sampler;
+use crate::engine::sampler::{Sampler, Shard};
 use crate::error::Result;
 
 /// An endless loader of batches `T`.
@@ -84,7 +84,7 @@ impl<T: 'static> DataLoader<T> {
 
     /// Which records a step draws for which rank, and with which seeds, for finding out what a model saw.
     pub fn explain(&self, step: u64) -> Explanation {
-        Explanation::new(step, self.start.seed, self.shard.world, &self.sampler.batch(step))
+        Explanation::new(step, self.start.seed, self.shard.world(), &self.sampler.batch(step))
     }
 
     /// Goes over every record exactly once, in order: for evaluation. The last batch is short.

@@ -17,6 +17,8 @@ mod state;
 mod stream;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod tests;
 
 pub use builder::DataLoaderBuilder;
 pub use context::StepContext;

@@ -3,22 +3,7 @@
 use std::ops::Range;
 
 use super::context::{StepContext, Token, pass_seed};
-use crate::engine::sampler::{Permutation, Sampler};
-
-/// Which part of each global batch a rank gets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Shard {
-    pub(super) rank: u64,
-    pub(super) world: u64,
-}
-
-impl Shard {
-    /// The contiguous part of a global batch of `len` records. The parts of all ranks cover it once. The builder's
-    /// limit on the batch size keeps the products far from overflow.
-    pub(super) fn part(self, len: u64) -> Range<u64> {
-        self.rank * len / self.world..(self.rank + 1) * len / self.world
-    }
-}
+use crate::engine::sampler::{Permutation, Sampler, Shard};
 
 /// In which order records are drawn, and which of them this rank gets.
 #[derive(Debug)]
@@ -54,7 +39,7 @@ impl Plan {
             Draw::Endless(_) => u64::MAX,
             Draw::Pass { len, batch_size, .. } => {
                 // Only the last batch is short, so it alone may have nothing for this rank.
-                let last = !self.shard.part(len % batch_size).is_empty();
+                let last = !self.shard.range(len % batch_size).is_empty();
                 len / batch_size + u64::from(last)
             }
         }
@@ -62,7 +47,7 @@ impl Plan {
 
     /// Everything about a step. `indices` is memory that is used again.
     pub(super) fn context(&self, step: u64, mut indices: Vec<u64>, token: Token) -> StepContext {
-        let positions = self.shard.part(self.global_len(step));
+        let positions = self.shard.range(self.global_len(step));
         self.draw_into(step, positions.clone(), &mut indices);
         StepContext { step, seed: self.seed, shard: self.shard, positions, indices, token }
     }

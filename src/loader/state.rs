@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::builder::Identity;
+use super::stream::StreamPart;
 use crate::engine::sampler::Mode;
 use crate::error::{Error, Result};
 
@@ -36,9 +36,9 @@ impl LoaderState {
     }
 
     /// Refuses streams that are not the ones this state was saved from, or no longer hold what they held.
-    pub(super) fn check_streams(&self, found: &Identity) -> Result<()> {
-        same("number of streams", self.fingerprints.len(), found.parts.len())?;
-        for ((part, saved), found) in found.parts.iter().zip(&self.fingerprints).zip(&found.fingerprints) {
+    pub(super) fn check_streams(&self, parts: &[StreamPart], found: &[u64]) -> Result<()> {
+        same("number of streams", self.fingerprints.len(), parts.len())?;
+        for ((part, saved), found) in parts.iter().zip(&self.fingerprints).zip(found) {
             if saved != found {
                 return refuse(format!(
                     "{} is not what it was, or other data: its first {} records have the fingerprint {saved:016x} in \
@@ -52,11 +52,11 @@ impl LoaderState {
     }
 
     /// Refuses streams that are shorter than they were. They may have grown.
-    pub(super) fn check_lengths(&self, found: &Identity) -> Result<()> {
+    pub(super) fn check_lengths(&self, parts: &[StreamPart]) -> Result<()> {
         if self.len == 0 {
             return refuse("it was saved with 0 records, which no loader draws from".to_owned());
         }
-        match found.parts.iter().find(|part| part.len < self.len) {
+        match parts.iter().find(|part| part.len < self.len) {
             Some(part) => {
                 refuse(format!("{} had {} records when it was saved and has {} now", part.label(), self.len, part.len))
             }
