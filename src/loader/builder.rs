@@ -251,3 +251,70 @@ impl<S: Stream, B, F> fmt::Debug for DataLoaderBuilder<S, B, F> {
         f.debug_struct("DataLoaderBuilder").field("options", &self.options).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::NamedStreams;
+    use super::super::testing::Memory;
+    use super::*;
+
+    fn refusal<T>(loader: Result<DataLoader<T>>) -> String {
+        match loader {
+            Err(error @ Error::Invalid { .. }) => error.to_string(),
+            Err(error) => panic!("another error: {error}"),
+            Ok(_) => panic!("it was built"),
+        }
+    }
+
+    fn of(len: u64) -> DataLoaderBuilder<Memory, Vec<u64>, Native> {
+        DataLoader::builder(Memory::new(len)).batch_size(8)
+    }
+
+    #[test]
+    fn unfit_options_are_refused_when_the_loader_is_built() {
+        let shard = |rank, world| Shard::new(rank, world).unwrap();
+        for (loader, says) in [
+            (of(0), "no records"),
+            (of(9).batch_size(0), "not 0"),
+            (of(9).batch_size(u64::MAX), "not 18446744073709551615"),
+            (of(9).shard(shard(1, 3)), "3 ranks cannot share a batch of 8 evenly"),
+            (of(7).shard(shard(1, 2)), "7 records do not fill a batch of 8"),
+            (of(9).workers(1).prefetch(0), "at least 1"),
+            (of(9).workers(usize::MAX), "more than 65536"),
+            (of(9).prefetch(usize::MAX), "more than 65536"),
+        ] {
+            let text = refusal(loader.build());
+            assert!(text.contains(says), "{text}");
+        }
+        assert!(of(9).workers(0).prefetch(0).build().is_ok());
+        assert!(of(7).shard(shard(1, 2)).mode(Mode::CyclicCarry).build().is_ok());
+    }
+
+    #[test]
+    fn a_cyclic_batch_larger_than_the_data_is_short() {
+        let mut loader = of(5).build().unwrap();
+        for _ in 0..3 {
+            let mut batch = loader.next().unwrap().unwrap();
+            batch.sort_unstable();
+            let mut all: Vec<_> = (0..5).map(|index| Memory::new(5).record(index)).collect();
+            all.sort_unstable();
+            assert_eq!(batch, all);
+        }
+        assert_eq!(loader.pass().map(Result::unwrap).map(|batch| batch.len()).collect::<Vec<_>>(), [5]);
+    }
+
+    #[test]
+    fn streams_are_one_at_least_and_equally_long() {
+        let text = refusal(DataLoader::builder(NamedStreams::new()).build());
+        assert!(text.contains("there are none"), "{text}");
+        let text = refusal(DataLoader::builder((Memory::new(300), Memory::new(301))).build());
+        assert!(text.contains("stream 0 has 300 records and stream 1 has 301"), "{text}");
+        let named = NamedStreams::new().with("x", Memory::new(3)).with("y", (Memory::new(3), Memory::new(4)));
+        let text = refusal(DataLoader::builder(named).build());
+        assert!(text.contains("x has 3 records and y (stream 1) has 4"), "{text}");
+        let text = refusal(
+            DataLoader::builder(NamedStreams::new().with("x", Memory::new(3)).with("x", Memory::new(3))).build(),
+        );
+        assert!(text.contains("two streams are named \"x\""), "{text}");
+    }
+}

@@ -78,3 +78,49 @@ tuple!(A 0, B 1, C 2, D 3, E 4);
 tuple!(A 0, B 1, C 2, D 3, E 4, F 5);
 tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6);
 tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
+
+#[cfg(test)]
+mod tests {
+    use super::super::DataLoader;
+    use super::super::testing::Memory;
+    use super::*;
+
+    /// Counts, and tells text from numbers.
+    struct Count;
+
+    impl Adapter for Count {}
+
+    impl Format<Vec<u64>> for Count {
+        type Host = usize;
+        type Out = usize;
+
+        fn host(&self, batch: Vec<u64>) -> Result<usize> {
+            Ok(batch.len())
+        }
+
+        fn finish(&self, host: usize) -> Result<usize> {
+            Ok(host)
+        }
+    }
+
+    impl Format<String> for Count {
+        type Host = String;
+        type Out = String;
+
+        fn host(&self, batch: String) -> Result<String> {
+            Ok(batch + "!")
+        }
+
+        fn finish(&self, host: String) -> Result<String> {
+            Ok(host + "?")
+        }
+    }
+
+    #[test]
+    fn an_adapter_takes_tuples_of_what_it_takes() {
+        let builder = DataLoader::builder((Memory::new(9), Memory::new(9))).batch_size(3).workers(1);
+        let builder = builder.map(|_, (x, y)| Ok((x, (String::from("text"), y)))).yields(Count);
+        let mut loader: DataLoader<(usize, (String, usize))> = builder.build().unwrap();
+        assert_eq!(loader.next().unwrap().unwrap(), (3, ("text!?".to_owned(), 3)));
+    }
+}

@@ -171,3 +171,45 @@ impl fmt::Debug for NamedBatch {
         write!(f, "NamedBatch {{ {self} }}")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::DataLoader;
+    use super::super::testing::Memory;
+    use super::*;
+
+    #[test]
+    fn batches_are_taken_by_name_and_type() {
+        let streams =
+            NamedStreams::new().with("x", Memory::new(9)).with("pair", (Memory::new(9), Memory::salted(9, 1)));
+        assert_eq!(streams.names().collect::<Vec<_>>(), ["x", "pair"]);
+        assert_eq!(streams.fingerprint(9).unwrap(), [0, 0, 1]);
+        let mut batch = streams.gather(&[3, 1]).unwrap();
+        assert_eq!(NamedStreams::batch_bytes(&batch), 3 * 16);
+        assert_eq!(batch.names().collect::<Vec<_>>(), ["x", "pair"]);
+
+        let memory = Memory::new(9);
+        let x = vec![memory.record(3), memory.record(1)];
+        let error = batch.take::<u8>("x").unwrap_err().to_string();
+        assert!(error.contains("\"x\" is no u8") && error.contains("pair: ("), "{error}");
+        assert_eq!(batch.get::<Vec<u64>>("x").unwrap(), &x);
+        assert_eq!(batch.take::<Vec<u64>>("x").unwrap(), x);
+        for error in [batch.take::<Vec<u64>>("x").unwrap_err(), batch.get::<Vec<u64>>("x").unwrap_err()] {
+            assert!(error.to_string().contains("was taken before"), "{error}");
+        }
+        let error = batch.take::<Vec<u64>>("y").unwrap_err().to_string();
+        assert!(error.contains("no stream \"y\"") && error.contains("(taken), pair: ("), "{error}");
+        assert_eq!(batch.take::<(Vec<u64>, Vec<u64>)>("pair").unwrap().0, x);
+    }
+
+    #[test]
+    fn a_loader_of_named_streams_lines_records_up() {
+        let streams = NamedStreams::new().with("x", Memory::new(90)).with("y", Memory::salted(90, 1));
+        let builder = DataLoader::builder(streams).batch_size(4).workers(2);
+        let builder = builder.map(|_, mut batch| Ok((batch.take::<Vec<u64>>("x")?, batch.take::<Vec<u64>>("y")?)));
+        for batch in builder.build().unwrap().take(5) {
+            let (x, y) = batch.unwrap();
+            assert!(x.iter().zip(&y).all(|(x, y)| x ^ 1 == *y));
+        }
+    }
+}

@@ -73,3 +73,132 @@ fn same<V: ToString>(what: &str, saved: V, found: V) -> Result<()> {
 fn refuse(reason: String) -> Result<()> {
     Err(Error::State { reason })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use proptest::prelude::*;
+
+    use super::super::testing::Memory;
+    use super::super::{DataLoader, DataLoaderBuilder, Native};
+    use super::*;
+    use crate::engine::sampler::Shard;
+
+    type Builder = DataLoaderBuilder<Memory, Vec<u64>, Native>;
+
+    fn builder(memory: &Memory, mode: Mode) -> Builder {
+        DataLoader::builder(memory.clone()).mode(mode).batch_size(8).seed(5).workers(1)
+    }
+
+    fn take(loader: &mut DataLoader<Vec<u64>>, steps: u64) -> Vec<Vec<u64>> {
+        (0..steps).map(|_| loader.next().unwrap().unwrap()).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(40))]
+
+        #[test]
+        fn resumed_at_any_step_and_twice_in_a_row_the_run_is_the_uninterrupted_one(
+            mode in prop::sample::select(&[Mode::Sequential, Mode::Iid, Mode::Cyclic, Mode::CyclicCarry][..]),
+            len in 8u64..40,
+            first in 0u64..20,
+            second in 0u64..20,
+        ) {
+            let memory = Memory::new(len);
+            let mut whole = builder(&memory, mode).build().unwrap();
+            let whole = take(&mut whole, first + second + 5);
+            let mut run = Vec::new();
+            let mut loader = builder(&memory, mode).build().unwrap();
+            for steps in [first, second, 5] {
+                let state = loader.state();
+                let saved = serde_json::to_string(&state).unwrap();
+                drop(loader);
+                let state_read: LoaderState = serde_json::from_str(&saved).unwrap();
+                prop_assert_eq!(&state_read, &state);
+                loader = builder(&memory, mode).workers(2).prefetch(3).resume(state_read).build().unwrap();
+                prop_assert_eq!(loader.state(), state);
+                run.extend(take(&mut loader, steps));
+            }
+            prop_assert_eq!(run, whole);
+        }
+    }
+
+    #[test]
+    fn a_changed_world_shares_the_same_batches() {
+        let memory = Memory::new(100);
+        let whole = take(&mut builder(&memory, Mode::Cyclic).build().unwrap(), 30);
+        let mut state = builder(&memory, Mode::Cyclic).build().unwrap().state();
+        for (at, world) in [4, 2, 8].into_iter().enumerate() {
+            let ranks = (0..world).map(|rank| {
+                let shard = Shard::new(rank, world).unwrap();
+                builder(&memory, Mode::Cyclic).shard(shard).resume(state.clone()).build().unwrap()
+            });
+            let mut ranks: Vec<_> = ranks.collect();
+            for batch in &whole[10 * at..10 * (at + 1)] {
+                let union: Vec<_> = ranks.iter_mut().flat_map(|loader| loader.next().unwrap().unwrap()).collect();
+                assert_eq!(&union, batch);
+            }
+            state = ranks[0].state();
+            assert!(ranks.iter().all(|loader| loader.state() == state));
+        }
+    }
+
+    #[test]
+    fn after_an_append_the_run_goes_on_with_the_length_it_had() {
+        let memory = Memory::new(20);
+        let whole = take(&mut builder(&memory, Mode::Cyclic).build().unwrap(), 12);
+        let mut loader = builder(&memory, Mode::Cyclic).build().unwrap();
+        let mut run = take(&mut loader, 3);
+        memory.len.store(33, Ordering::SeqCst);
+        run.extend(take(&mut loader, 3));
+        let state = loader.state();
+        let mut loader = builder(&memory, Mode::Cyclic).resume(state.clone()).build().unwrap();
+        assert_eq!(loader.state(), state);
+        run.extend(take(&mut loader, 6));
+        assert_eq!(run, whole);
+    }
+
+    fn refusal<T>(loader: Result<T>) -> String {
+        match loader {
+            Err(error @ Error::State { .. }) => error.to_string(),
+            Err(error) => panic!("another error: {error}"),
+            Ok(_) => panic!("the state was taken"),
+        }
+    }
+
+    #[test]
+    fn a_state_that_does_not_fit_is_refused_with_both_values() {
+        let memory = Memory::new(20);
+        let state = builder(&memory, Mode::Cyclic).build().unwrap().state();
+        let resumed = || builder(&memory, Mode::Cyclic).resume(state.clone());
+        assert!(resumed().build().is_ok());
+        for (altered, saved, found) in [
+            (resumed().mode(Mode::Iid), "mode is Cyclic", "Iid here"),
+            (resumed().seed(6), "seed is 5", "6 here"),
+            (resumed().batch_size(4), "batch size is 8", "4 here"),
+        ] {
+            let text = refusal(altered.build());
+            assert!(text.contains(saved) && text.contains(found), "{text}");
+        }
+        let error = resumed().start_step(3).build().unwrap_err().to_string();
+        assert!(error.contains("step 3") && error.contains("says 0"), "{error}");
+    }
+
+    #[test]
+    fn other_or_shorter_streams_are_refused_by_name() {
+        let named = |name, len, salt| Memory { name, ..Memory::salted(len, salt) };
+        let pair = |len, salt| DataLoader::builder((named("a", len, 1), named("b", len, salt))).batch_size(8);
+        let state = pair(20, 2).build().unwrap().state();
+        assert!(pair(20, 2).resume(state.clone()).build().is_ok());
+
+        let text = refusal(pair(20, 7).resume(state.clone()).build());
+        assert!(text.contains("stream 1 (b)") && text.contains("2 in the state and 0000000000000007 now"), "{text}");
+        let text = refusal(pair(19, 2).resume(state.clone()).build());
+        assert!(text.contains("stream 0 (a) had 20 records when it was saved and has 19 now"), "{text}");
+        let text = refusal(DataLoader::builder(named("a", 20, 1)).batch_size(8).resume(state.clone()).build());
+        assert!(text.contains("number of streams is 2 in the state and 1 here"), "{text}");
+        let empty = LoaderState { len: 0, ..state };
+        assert!(refusal(pair(20, 2).resume(empty).build()).contains("0 records"));
+    }
+}

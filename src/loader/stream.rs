@@ -165,3 +165,25 @@ tuple!(A 0, B 1, C 2, D 3, E 4);
 tuple!(A 0, B 1, C 2, D 3, E 4, F 5);
 tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6);
 tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::Memory;
+    use super::*;
+
+    #[test]
+    fn a_tuple_gathers_all_its_streams_at_the_same_indices() {
+        let of = |salt| Memory::salted(9, salt);
+        let streams = (of(0), Arc::new(of(1)), (of(2), of(3)), of(4), of(5), of(6), of(7), of(8));
+        let (a, b, (c, d), .., h) = streams.gather(&[5, 2, 5]).unwrap();
+        for (salt, batch) in [(0, &a), (1, &b), (2, &c), (3, &d), (8, &h)] {
+            assert_eq!(batch, &of(salt).gather(&[5, 2, 5]).unwrap());
+        }
+        assert_eq!(streams.fingerprint(9).unwrap(), [0, 1, 2, 3, 4, 5, 6, 7, 8]);
+        let names: Vec<_> = streams.parts().unwrap().into_iter().map(|part| part.name).collect();
+        assert_eq!(names[1..4], ["stream 1", "stream 2 (stream 0)", "stream 2 (stream 1)"]);
+        assert_eq!((streams.len(), (of(0), Memory::new(3)).len()), (9, 3));
+        assert!((Memory::new(0),).is_empty());
+        assert_eq!(<(Memory, Memory)>::batch_bytes(&(vec![1, 2], vec![3])), 24);
+    }
+}
