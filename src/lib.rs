@@ -8,7 +8,10 @@ mod engine;
 mod error;
 mod loader;
 
-pub use data::DType;
+pub use data::{
+    AnyDataset, DType, DatasetOptions, DenseBatch, DenseDataset, Element, Kind, RaggedBatch, RaggedDataset, Selection,
+    Shape,
+};
 pub use engine::sampler::{Mode, Sampler, Shard};
 pub use engine::store::{Codec, DictSize, ReadMode, Records, Stats, Store, StoreOptions};
 pub use error::{Corruption, Error, Result};

@@ -3,6 +3,7 @@
 
 mod builder;
 mod context;
+mod datasets;
 mod explain;
 mod format;
 #[allow(clippy::module_inception)]
