@@ -183,8 +183,8 @@ mod tests {
         let streams =
             NamedStreams::new().with("x", Memory::new(9)).with("pair", (Memory::new(9), Memory::salted(9, 1)));
         assert_eq!(streams.names().collect::<Vec<_>>(), ["x", "pair"]);
-        assert_eq!(streams.fingerprint(9).unwrap(), [0, 0, 1]);
-        let mut batch = streams.gather(&[3, 1]).unwrap();
+        assert_eq!(Stream::fingerprint(&streams, 9).unwrap(), [0, 0, 1]);
+        let mut batch = Stream::gather(&streams, &[3, 1]).unwrap();
         assert_eq!(NamedStreams::batch_bytes(&batch), 3 * 16);
         assert_eq!(batch.names().collect::<Vec<_>>(), ["x", "pair"]);
 

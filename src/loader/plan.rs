@@ -17,7 +17,7 @@ pub(super) struct Plan {
 #[derive(Debug)]
 enum Draw {
     Endless(Sampler),
-    Pass { len: u64, batch_size: u64, shuffle: Option<Permutation> },
+    Pass { len: u64, batch_size: u64, shuffle: Option<Box<Permutation>> },
 }
 
 impl Plan {
@@ -29,7 +29,7 @@ impl Plan {
     /// Each of `len` records once, in order, or in the order of pass `shuffle`.
     pub(super) fn pass(len: u64, batch_size: u64, shard: Shard, seed: u64, shuffle: Option<u64>) -> Plan {
         let number = shuffle.unwrap_or(0);
-        let shuffle = shuffle.map(|number| Permutation::new(len, seed, number));
+        let shuffle = shuffle.map(|number| Box::new(Permutation::new(len, seed, number)));
         Plan { draw: Draw::Pass { len, batch_size, shuffle }, shard, seed: pass_seed(seed, number) }
     }
 
