@@ -29,6 +29,28 @@ use crate::error::Result;
 /// Dropping a loader ends its threads. It waits for the stage that each is in, a gather or a transform, which
 /// [`StepContext::is_cancelled`](crate::StepContext::is_cancelled) lets a transform cut short. Dropped by a transform
 /// of its own, it does not wait.
+///
+/// ```
+/// use loaderx::{DataLoader, DenseBatch, DenseDataset};
+///
+/// # let directory = tempfile::tempdir()?;
+/// # let (images, labels) = (directory.path().join("images"), directory.path().join("labels"));
+/// # DenseDataset::<u8, [usize; 2]>::create(&images, [28, 28])?.append(&vec![7; 100 * 28 * 28])?;
+/// # DenseDataset::<i64, ()>::create(&labels, ())?.append(&(0..100).collect::<Vec<_>>())?;
+/// let images = DenseDataset::<u8, [usize; 2]>::open(images)?;
+/// let labels = DenseDataset::<i64, ()>::open(labels)?;
+/// let loader: DataLoader<(DenseBatch<f32, [usize; 2]>, DenseBatch<i64, ()>)> =
+///     DataLoader::builder((images, labels))
+///         .batch_size(32)
+///         .map(|_, (images, labels)| Ok((images.map(|pixel| f32::from(pixel) / 255.0), labels)))
+///         .build()?;
+/// for batch in loader.take(10) {
+///     let (images, labels) = batch?;
+///     assert_eq!(images.shape(), [32, 28, 28]);
+///     assert_eq!(labels.len(), 32);
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct DataLoader<T: 'static> {
     pipeline: Pipeline<T>,
     sampler: Sampler,
@@ -77,7 +99,7 @@ impl<T: 'static> DataLoader<T> {
         self.steps.step()
     }
 
-    /// Where the loader stands after the batches it handed out: see [`LoaderState`].
+    /// Where the loader stands after the batches it handed out, to [`resume`](DataLoaderBuilder::resume) from.
     pub fn state(&self) -> LoaderState {
         LoaderState { step: self.step(), ..self.start.clone() }
     }
@@ -118,7 +140,7 @@ impl<T: 'static> DataLoader<T> {
     pub fn close(self) {}
 }
 
-/// Endless: `next` always gives a batch or an error.
+/// Endless: `next` gives a batch or an error, up to step 2^64 - 2.
 impl<T: 'static> Iterator for DataLoader<T> {
     type Item = Result<T>;
 

@@ -79,7 +79,12 @@ impl<T> Prepared<T> {
 fn caught<R>(step: u64, stage: impl FnOnce() -> Result<R>) -> Result<R> {
     // What a panic leaves behind is dropped or, in the transform's own captures, guarded by their own `Sync`.
     let result = catch_unwind(AssertUnwindSafe(stage)).unwrap_or_else(|payload| Err(Error::Panic(text(&*payload))));
-    result.map_err(|source| Error::Step { step, source: Box::new(source) })
+    result.map_err(at(step))
+}
+
+/// Closure for `map_err`: the step that an error belongs to.
+pub(super) fn at(step: u64) -> impl FnOnce(Error) -> Error {
+    move |source| Error::Step { step, source: Box::new(source) }
 }
 
 fn text(payload: &(dyn Any + Send)) -> String {

@@ -14,7 +14,7 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 
 use super::context::Token;
 use super::metrics::Metrics;
-use super::pipeline::{Prepared, Work};
+use super::pipeline::{Prepared, Work, at};
 use crate::engine::store::unsplit;
 use crate::error::{Error, Result};
 
@@ -152,10 +152,7 @@ impl<T: 'static> Prefetch<T> {
     /// Waits for the workers' part of `step`, and gives its credit away again before the consumer's part begins.
     fn prepared(&mut self, step: u64) -> Result<Prepared<T>> {
         if self.pool.is_none() {
-            self.pool = Some(
-                Pool::start(&self.work, self.threads, &self.workers_waited)
-                    .map_err(|source| Error::Step { step, source: Box::new(source) })?,
-            );
+            self.pool = Some(Pool::start(&self.work, self.threads, &self.workers_waited).map_err(at(step))?);
         }
         loop {
             self.send_jobs();
@@ -185,8 +182,7 @@ impl<T: 'static> Prefetch<T> {
         let done = self.pool.as_ref().and_then(|pool| pool.done.recv().ok());
         self.counts.consumer_waited += started.elapsed();
         let Some(Done { job, result }) = done else {
-            let source = Box::new(Error::Panic("every worker of the loader has ended".to_owned()));
-            return Err(Error::Step { step, source });
+            return Err(at(step)(Error::Panic("every worker of the loader has ended".to_owned())));
         };
         self.out -= 1;
         if !job.token.is_cancelled() {
