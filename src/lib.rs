@@ -2,12 +2,15 @@
 #[cfg(not(all(target_pointer_width = "64", target_endian = "little")))]
 compile_error!("loaderx maps its files as they are: it needs a 64-bit little-endian target");
 
+mod adapters;
 mod convert;
 mod data;
 mod engine;
 mod error;
 mod loader;
 
+#[cfg(feature = "ndarray")]
+pub use adapters::ndarray::ArrayShape;
 pub use data::{
     AnyDataset, DType, DatasetOptions, DenseBatch, DenseDataset, Element, Kind, RaggedBatch, RaggedDataset, Selection,
     Shape,

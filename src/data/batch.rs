@@ -253,7 +253,7 @@ pub(super) fn check_offsets(offsets: &[u64], item_shape: &[usize], values: usize
         return Err(Error::invalid("offsets", reason));
     }
     let rows = offsets[offsets.len() - 1];
-    let needed = usize::try_from(rows).ok().and_then(|rows| rows.checked_mul(elements(item_shape)?));
+    let needed = usize::try_from(rows).ok().and_then(|rows| elements(item_shape.to_vec().with_rows(rows).dims()));
     if needed != Some(values) {
         let reason = format!("they end with {rows} rows of shape {item_shape:?}, but there are {values} values");
         return Err(Error::invalid("offsets", reason));
@@ -331,7 +331,7 @@ mod tests {
         assert!(DenseBatch::new(usize::MAX, [0, 2], Vec::<u8>::new()).is_err(), "no product may overflow");
         let batch = DenseBatch::new(3, [0], Vec::<f32>::new()).unwrap();
         assert_eq!(batch.len(), 3);
-        assert_eq!(batch.rows().collect::<Vec<_>>(), [&[]; 3] as [&[f32]; 3]);
+        assert_eq!(batch.rows().map(<[f32]>::len).collect::<Vec<_>>(), [0; 3]);
     }
 
     #[test]
@@ -339,8 +339,9 @@ mod tests {
         let batch = pairs(&[vec![1]]);
         assert!(batch.pad(Some(usize::MAX), 0).is_err());
         assert!(batch.pad(Some(usize::MAX / 16), 0).is_err());
-        let empty_rows = RaggedBatch::new([0], vec![0, u64::MAX], Vec::<u8>::new()).unwrap();
+        let empty_rows = RaggedBatch::new([0], vec![0, 1 << 62, 1 << 62], Vec::<u8>::new()).unwrap();
         assert!(empty_rows.pad(None, 0).is_err());
+        assert!(RaggedBatch::new([0], vec![0, u64::MAX], Vec::<u8>::new()).is_err());
     }
 
     #[test]

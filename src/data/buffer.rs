@@ -173,9 +173,9 @@ mod tests {
     #[test]
     fn big_endian_is_big_endian() {
         assert_eq!(*to_stored(&[0x0102_0304u32], ByteOrder::Big), [1, 2, 3, 4]);
-        let mut values = Vec::new();
+        let mut values: Vec<u32> = Vec::new();
         assert_eq!(filled(&[1, 2, 3, 4, 5, 6, 7, 8], ByteOrder::Big, &mut values).unwrap(), None);
-        assert_eq!(values, [0x0102_0304u32, 0x0506_0708]);
+        assert_eq!(values, [0x0102_0304, 0x0506_0708]);
     }
 
     #[test]
@@ -183,7 +183,7 @@ mod tests {
         let mut values = vec![true; 4];
         let found = filled(&[0, 1, 2, 1, 255], ByteOrder::Little, &mut values).unwrap();
         assert_eq!(found, Some(Invalid { position: 2, found: "2".into() }));
-        assert_eq!(values, []);
+        assert!(values.is_empty());
     }
 
     #[test]
@@ -192,7 +192,7 @@ mod tests {
         // SAFETY: it never returns `Ok`.
         let result = unsafe { fill(&mut values, Some(2), ByteOrder::Little, |_| Err(Error::Cancelled)) };
         assert!(matches!(result, Err(Error::Cancelled)));
-        assert_eq!(values, []);
+        assert!(values.is_empty());
     }
 
     #[test]

@@ -12,6 +12,8 @@ mod ragged;
 mod schema;
 mod selection;
 mod shape;
+#[cfg(test)]
+mod tests;
 mod typed;
 
 pub use any::AnyDataset;
