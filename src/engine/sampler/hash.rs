@@ -11,20 +11,17 @@ fn mix(mut x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
+/// Takes `part` into a key. With either of the two fixed, different values of the other give different results.
+fn absorb(state: u64, part: u64) -> u64 {
+    mix(state.wrapping_add(GOLDEN) ^ part)
+}
+
 /// What words are drawn for. Each purpose has keys of its own, so that equal numbers in two of them mean nothing.
 #[derive(Clone, Copy)]
 pub(super) enum Purpose {
-    Permutation = 1,
-    Iid = 2,
-    IidRejected = 3,
-    SeedBytes = 4,
-}
-
-/// One 64-bit key, number `index`, of (purpose, parts). With all but one of them fixed, different values give different
-/// keys.
-fn key(purpose: Purpose, index: u64, parts: &[u64]) -> u64 {
-    let start = mix((purpose as u64).wrapping_mul(GOLDEN)).wrapping_add(index.wrapping_mul(GOLDEN));
-    parts.iter().fold(mix(start), |state, part| mix(state.wrapping_add(GOLDEN) ^ mix(*part)))
+    Permutation,
+    Iid,
+    IidRejected,
 }
 
 /// An endless sequence of random words with random access.
@@ -37,8 +34,8 @@ pub(super) struct Words {
 impl Words {
     /// The sequence of (purpose, seed, number); `number` is a step or a cycle.
     pub(super) fn new(purpose: Purpose, seed: u64, number: u64) -> Self {
-        let parts = [seed, number];
-        Self { offset: key(purpose, 0, &parts), key: key(purpose, 1, &parts) }
+        let state = absorb(absorb(0, seed), number);
+        Self { offset: absorb(state, 2 * purpose as u64), key: absorb(state, 2 * purpose as u64 + 1) }
     }
 
     /// The word at `counter`: splitmix64 with a second key between its two multiplications, so that no sequence is a
@@ -70,7 +67,9 @@ pub(super) fn threshold(len: u64) -> u64 {
 pub(crate) fn seed_bytes(seed: u64, step: u64, position: u64) -> [u8; 32] {
     let mut bytes = [0; 32];
     for (index, word) in bytes.chunks_exact_mut(8).enumerate() {
-        word.copy_from_slice(&key(Purpose::SeedBytes, index as u64, &[seed, step, position]).to_le_bytes());
+        // Four chains from starts of their own: 256 bits of state, where one chain would have 64.
+        let start = mix(index as u64 + 1);
+        word.copy_from_slice(&[seed, step, position].into_iter().fold(start, absorb).to_le_bytes());
     }
     bytes
 }

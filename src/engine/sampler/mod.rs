@@ -22,6 +22,9 @@ use crate::error::{Error, Result};
 /// The most indices that a batch may have: 32 GiB of them.
 const BATCH_LIMIT: u64 = 1 << 32;
 
+/// The most records that can be drawn from.
+const LEN_LIMIT: u64 = 1 << 62;
+
 /// In which order records are drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -68,10 +71,13 @@ impl Sampler {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] where either is 0, or `batch_size` is above 2^32.
+    /// [`Error::Invalid`] where either is 0, `len` is above 2^62 or `batch_size` above 2^32.
     pub fn new(mode: Mode, len: u64, batch_size: u64, seed: u64) -> Result<Self> {
         if len == 0 {
             return Err(Error::invalid("len", "there are no records to draw from: append some first"));
+        }
+        if len > LEN_LIMIT {
+            return Err(Error::invalid("len", format!("at most {LEN_LIMIT} records can be drawn from, not {len}")));
         }
         if batch_size == 0 || batch_size > BATCH_LIMIT {
             let reason = format!("a batch has 1 to {BATCH_LIMIT} records, not {batch_size}");

@@ -1,18 +1,23 @@
 //! A permutation of `0..len` that costs the same at every place and holds nothing the size of the data.
 
-use std::ops::Range;
+use std::ops::{Add, Range, Sub};
 
 use super::hash::{Purpose, Words, scale, threshold};
 
 /// Up to this length a permutation is a table, shuffled when it is made.
 const TABLE: usize = 256;
 
-/// Rounds of the Feistel network.
-const ROUNDS: usize = 8;
+/// Up to this length the coordinates of the Feistel network are numbers of 16 bits.
+const NARROW: u64 = 1 << 30;
+
+/// Rounds of the Feistel network. The shortest length that it serves shows most: over 77 million neighbours of 257, the
+/// distribution of their differences is off by 17 standard deviations after 6 rounds, about 16 times less with every two
+/// more, and by nothing that can be seen from 10 on.
+const ROUNDS: usize = 12;
 
 /// How many places go through the network side by side: plain loops over arrays of this length become vector
-/// instructions, whichever the target has. It is less than `columns` ever is.
-const LANES: usize = 8;
+/// instructions, whichever the target has.
+const LANES: usize = 32;
 
 /// One permutation of `0..len`: what a cycle or a shuffled pass reads.
 #[derive(Debug, Clone)]
@@ -23,17 +28,20 @@ pub(crate) struct Permutation {
 #[derive(Debug, Clone)]
 enum Order {
     Table([u8; TABLE]),
-    Feistel(Feistel),
+    Narrow(Feistel<u16>),
+    Wide(Feistel<u32>),
 }
 
 impl Permutation {
-    /// The permutation of (seed, cycle). `len` is not 0.
+    /// The permutation of (seed, cycle). `len` is 1 to [`LEN_LIMIT`](super::LEN_LIMIT).
     pub(crate) fn new(len: u64, seed: u64, cycle: u64) -> Self {
         let words = Words::new(Purpose::Permutation, seed, cycle);
         let order = if len <= TABLE as u64 {
             Order::Table(shuffled(len as usize, words))
+        } else if len <= NARROW {
+            Order::Narrow(Feistel::new(len, words))
         } else {
-            Order::Feistel(Feistel::new(len, words))
+            Order::Wide(Feistel::new(len, words))
         };
         Self { order }
     }
@@ -46,7 +54,8 @@ impl Permutation {
                     table[positions.start as usize..positions.end as usize].iter().map(|&index| u64::from(index)),
                 );
             }
-            Order::Feistel(network) => network.extend(positions, out),
+            Order::Narrow(network) => network.extend(positions, out),
+            Order::Wide(network) => network.extend(positions, out),
         }
     }
 }
@@ -73,90 +82,131 @@ fn shuffled(len: usize, words: Words) -> [u8; TABLE] {
 /// square that holds `len`: a round adds a keyed hash of one coordinate to the other one, modulo its extent. Fewer than
 /// `rows` images lie past `len`; those go through the network again until they do not.
 #[derive(Debug, Clone)]
-struct Feistel {
+struct Feistel<C> {
     len: u64,
-    /// The extents less one, so that they fit 32 bits at every length.
-    last_row: u32,
-    last_column: u32,
-    keys: [[u32; 2]; ROUNDS],
+    rows: C,
+    columns: C,
+    keys: [[C; 2]; ROUNDS],
 }
 
-impl Feistel {
+/// A coordinate of a place. It uses all bits but the top one, so that the sum of two does not overflow.
+trait Coordinate: Copy + Ord + From<u16> + Into<u64> + Add<Output = Self> + Sub<Output = Self> {
+    /// The low bits of `value`.
+    fn truncate(value: u64) -> Self;
+
+    /// `(self + hash(from)) mod extent`, by multiplications that vector units have.
+    fn add_hash(self, from: Self, key: [Self; 2], extent: Self) -> Self;
+
+    /// The number of the place at this row: `self * columns + column`.
+    fn place(self, column: Self, columns: Self) -> u64;
+}
+
+impl Coordinate for u16 {
+    #[inline(always)]
+    fn truncate(value: u64) -> Self {
+        value as u16
+    }
+
+    #[inline(always)]
+    fn add_hash(self, from: Self, key: [Self; 2], extent: Self) -> Self {
+        let high = |a: u16, b: u16| ((u32::from(a) * u32::from(b)) >> 16) as u16;
+        let fold = |a: u16, b: u16| a.wrapping_mul(b) ^ high(a, b);
+        let hash = fold(fold(from ^ key[0], 0xe9a5), 0xb52d);
+        let hash = (hash ^ key[1]).wrapping_mul(0xa3c7);
+        let sum = self.wrapping_add(high(hash, extent));
+        // The one of the two that did not wrap around.
+        sum.min(sum.wrapping_sub(extent))
+    }
+
+    #[inline(always)]
+    fn place(self, column: Self, columns: Self) -> u64 {
+        u64::from(u32::from(self) * u32::from(columns) + u32::from(column))
+    }
+}
+
+impl Coordinate for u32 {
+    #[inline(always)]
+    fn truncate(value: u64) -> Self {
+        value as u32
+    }
+
+    #[inline(always)]
+    fn add_hash(self, from: Self, key: [Self; 2], extent: Self) -> Self {
+        let product = u64::from(from ^ key[0]) * 0xed5a_d4bb;
+        let hash = ((product ^ (product >> 32)) as u32 ^ key[1]).wrapping_mul(0xac4c_1b51);
+        let sum = self.wrapping_add(((u64::from(hash) * u64::from(extent)) >> 32) as u32);
+        sum.min(sum.wrapping_sub(extent))
+    }
+
+    #[inline(always)]
+    fn place(self, column: Self, columns: Self) -> u64 {
+        u64::from(self) * u64::from(columns) + u64::from(column)
+    }
+}
+
+impl<C: Coordinate> Feistel<C> {
     fn new(len: u64, words: Words) -> Self {
         let rows = (len - 1).isqrt() + 1;
         let columns = len.div_ceil(rows);
         let keys = std::array::from_fn(|round| {
             let word = words.at(round as u64);
-            [word as u32, (word >> 32) as u32]
+            [C::truncate(word), C::truncate(word >> 32)]
         });
-        Self { len, last_row: (rows - 1) as u32, last_column: (columns - 1) as u32, keys }
+        Self { len, rows: C::truncate(rows), columns: C::truncate(columns), keys }
     }
 
     fn extend(&self, positions: Range<u64>, out: &mut Vec<u64>) {
-        let columns = u64::from(self.last_column) + 1;
-        let mut row = positions.start / columns;
-        let mut column = positions.start % columns;
-        let mut left = positions.end.saturating_sub(positions.start);
-        while left > 0 {
-            let mut rows = [row; LANES];
-            let mut cols: [u64; LANES] = std::array::from_fn(|lane| column + lane as u64);
-            for lane in 0..LANES {
-                let over = u64::from(cols[lane] >= columns);
-                rows[lane] += over;
-                cols[lane] -= over * columns;
-            }
-            let mut images = self.images(rows, cols);
-            let count = left.min(LANES as u64) as usize;
-            for image in &mut images[..count] {
-                while *image >= self.len {
-                    *image = self.images([*image / columns], [*image % columns])[0];
-                }
+        let mut first = positions.start;
+        while first < positions.end {
+            let (rows, columns) = self.coordinates(first);
+            let mut images = self.images(rows, columns);
+            let count = (positions.end - first).min(LANES as u64) as usize;
+            if images[..count].iter().any(|image| *image >= self.len) {
+                images[..count].iter_mut().for_each(|image| self.walk(image));
             }
             out.extend_from_slice(&images[..count]);
-            left -= count as u64;
-            column += LANES as u64;
-            if column >= columns {
-                column -= columns;
-                row += 1;
-            }
+            first += count as u64;
         }
     }
 
-    /// Sends places, each a row and a column, through the network once. Lanes past the rectangle give numbers without
-    /// meaning, hence the wrapping sums.
+    /// The rows and columns of the places from `first` on.
     #[inline]
-    fn images<const N: usize>(&self, mut rows: [u64; N], mut columns: [u64; N]) -> [u64; N] {
+    fn coordinates(&self, first: u64) -> ([C; LANES], [C; LANES]) {
+        let width: u64 = self.columns.into();
+        let mut rows = [C::truncate(first / width); LANES];
+        let mut columns = std::array::from_fn(|lane| C::truncate(first % width) + C::from(lane as u16));
+        // The narrowest network has 16 columns, so LANES places reach into the second next row at most.
+        for _ in 0..2 {
+            for lane in 0..LANES {
+                if columns[lane] >= self.columns {
+                    columns[lane] = columns[lane] - self.columns;
+                    rows[lane] = rows[lane] + C::from(1);
+                }
+            }
+        }
+        (rows, columns)
+    }
+
+    /// Sends an image through the network until it lies in `0..len`.
+    #[cold]
+    fn walk(&self, image: &mut u64) {
+        let width: u64 = self.columns.into();
+        while *image >= self.len {
+            [*image] = self.images([C::truncate(*image / width)], [C::truncate(*image % width)]);
+        }
+    }
+
+    /// Sends places, each a row and a column, through the network once.
+    #[inline]
+    fn images<const N: usize>(&self, mut rows: [C; N], mut columns: [C; N]) -> [u64; N] {
         for pair in self.keys.chunks_exact(2) {
             for lane in 0..N {
-                rows[lane] = add(rows[lane], columns[lane], pair[0], self.last_row);
+                rows[lane] = rows[lane].add_hash(columns[lane], pair[0], self.rows);
             }
             for lane in 0..N {
-                columns[lane] = add(columns[lane], rows[lane], pair[1], self.last_column);
+                columns[lane] = columns[lane].add_hash(rows[lane], pair[1], self.columns);
             }
         }
-        let mut images = [0; N];
-        for lane in 0..N {
-            images[lane] =
-                (low(rows[lane]) * u64::from(self.last_column)).wrapping_add(rows[lane]).wrapping_add(columns[lane]);
-        }
-        images
+        std::array::from_fn(|lane| rows[lane].place(columns[lane], self.columns))
     }
-}
-
-/// `(to + hash(from)) mod (last + 1)`. Every product is of two 32-bit numbers, which is what vector units multiply.
-#[inline(always)]
-fn add(to: u64, from: u64, key: [u32; 2], last: u32) -> u64 {
-    let product = low(from ^ u64::from(key[0])) * 0xed5a_d4bb;
-    let folded = product ^ (product >> 32) ^ u64::from(key[1]);
-    let hash = low(low(folded) * 0xac4c_1b51);
-    let amount = (hash * u64::from(last) + hash) >> 32;
-    let sum = to + amount;
-    let wrapped = sum.wrapping_sub(u64::from(last) + 1);
-    // `sum` where it is within the extent (`wrapped` is negative then), else `wrapped`.
-    wrapped.wrapping_add((u64::from(last) + 1) & ((wrapped as i64 >> 63) as u64))
-}
-
-#[inline(always)]
-fn low(x: u64) -> u64 {
-    x & 0xffff_ffff
 }
