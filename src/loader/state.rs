@@ -112,9 +112,9 @@ mod tests {
             let mut loader = builder(&memory, mode).build().unwrap();
             for steps in [first, second, 5] {
                 let state = loader.state();
-                let saved = serde_json::to_string(&state).unwrap();
+                let saved = rmp_serde::to_vec_named(&state).unwrap();
                 drop(loader);
-                let state_read: LoaderState = serde_json::from_str(&saved).unwrap();
+                let state_read: LoaderState = rmp_serde::from_slice(&saved).unwrap();
                 prop_assert_eq!(&state_read, &state);
                 loader = builder(&memory, mode).workers(2).prefetch(3).resume(state_read).build().unwrap();
                 prop_assert_eq!(loader.state(), state);
