@@ -10,6 +10,26 @@ use crate::error::{Error, Result};
 /// Streams by name; each batch is a [`NamedBatch`].
 ///
 /// Names are unique and there is at least one stream: else building the loader is an error.
+///
+/// ```
+/// use loaderx::{DataLoader, DenseBatch, DenseDataset, NamedStreams, RaggedBatch, RaggedDataset};
+///
+/// # let directory = tempfile::tempdir()?;
+/// # let (tokens, labels) = (directory.path().join("tokens"), directory.path().join("labels"));
+/// # RaggedDataset::<u32>::create(&tokens, ())?.append([vec![1, 2], vec![3]])?;
+/// # DenseDataset::<i64, ()>::create(&labels, ())?.append(&[0, 1])?;
+/// let streams = NamedStreams::new()
+///     .with("tokens", RaggedDataset::<u32>::open(tokens)?)
+///     .with("labels", DenseDataset::<i64, ()>::open(labels)?);
+/// let mut loader = DataLoader::builder(streams).batch_size(2).build()?;
+/// if let Some(batch) = loader.next() {
+///     let mut batch = batch?;
+///     let tokens: RaggedBatch<u32> = batch.take("tokens")?;
+///     let labels: DenseBatch<i64, ()> = batch.take("labels")?;
+///     assert_eq!((tokens.len(), labels.len()), (2, 2));
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Default)]
 pub struct NamedStreams {
     streams: Vec<(Arc<str>, Box<dyn AnyStream>)>,

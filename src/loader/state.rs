@@ -10,6 +10,25 @@ use crate::error::{Error, Result};
 ///
 /// [`resume`](crate::DataLoaderBuilder::resume) goes on from there, in another process or on another machine, with
 /// any number of workers and ranks. It holds a few numbers, and is saved with whatever serde format is at hand.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use loaderx::{DataLoader, DenseDataset, LoaderState};
+///
+/// # let directory = tempfile::tempdir()?;
+/// # let path = directory.path().join("labels");
+/// # DenseDataset::<i64, ()>::create(&path, ())?.append(&(0..1000).collect::<Vec<_>>())?;
+/// let labels = Arc::new(DenseDataset::<i64, ()>::open(path)?);
+/// let mut loader = DataLoader::builder(labels.clone()).batch_size(32).seed(1).build()?;
+/// loader.seek(100);
+/// let saved = serde_json::to_string(&loader.state())?;
+///
+/// let state: LoaderState = serde_json::from_str(&saved)?;
+/// let resumed = DataLoader::builder(labels).batch_size(32).seed(1).resume(state).build()?;
+/// assert_eq!(resumed.step(), 100);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct LoaderState {
