@@ -98,7 +98,10 @@ impl<T: Element, S: Shape> DenseBatch<T, S> {
 
 impl<T: Element, S: Shape> fmt::Debug for DenseBatch<T, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DenseBatch").field("dtype", &T::DTYPE).field("shape", &self.shape()).finish()
+        f.debug_struct("DenseBatch")
+            .field("dtype", &format_args!("{}", T::DTYPE))
+            .field("shape", &self.shape())
+            .finish()
     }
 }
 
@@ -235,7 +238,7 @@ impl<T: Element, S: Shape> RaggedBatch<T, S> {
 impl<T: Element, S: Shape> fmt::Debug for RaggedBatch<T, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RaggedBatch")
-            .field("dtype", &T::DTYPE)
+            .field("dtype", &format_args!("{}", T::DTYPE))
             .field("records", &self.len())
             .field("rows", &self.offsets[self.len()])
             .field("item_shape", &self.item_shape)
@@ -347,8 +350,8 @@ mod tests {
     #[test]
     fn debug_shows_the_shape_and_not_the_values() {
         let dense = DenseBatch::new(1000, [3], vec![0f32; 3000]).unwrap();
-        assert_eq!(format!("{dense:?}"), "DenseBatch { dtype: F32, shape: [1000, 3] }");
+        assert_eq!(format!("{dense:?}"), "DenseBatch { dtype: f32, shape: [1000, 3] }");
         let ragged = pairs(&[vec![1, 2], vec![]]);
-        assert_eq!(format!("{ragged:?}"), "RaggedBatch { dtype: U16, records: 2, rows: 2, item_shape: [2] }");
+        assert_eq!(format!("{ragged:?}"), "RaggedBatch { dtype: u16, records: 2, rows: 2, item_shape: [2] }");
     }
 }

@@ -2,7 +2,7 @@
 //! holds `unsafe`.
 
 use std::borrow::Cow;
-use std::mem::{MaybeUninit, size_of};
+use std::mem::MaybeUninit;
 use std::slice;
 
 use super::Element;
@@ -119,12 +119,12 @@ unsafe fn fill<T: Element>(
     Ok(None)
 }
 
-/// Reverses the bytes of each element of `size` bytes.
+/// Reverses the bytes of each element of `size` bytes. As integers, which the compiler vectorises.
 fn swap(bytes: &mut [u8], size: usize) {
     match size {
-        2 => bytes.as_chunks_mut::<2>().0.iter_mut().for_each(|element| element.reverse()),
-        4 => bytes.as_chunks_mut::<4>().0.iter_mut().for_each(|element| element.reverse()),
-        8 => bytes.as_chunks_mut::<8>().0.iter_mut().for_each(|element| element.reverse()),
+        2 => bytes.as_chunks_mut().0.iter_mut().for_each(|b| *b = u16::from_ne_bytes(*b).swap_bytes().to_ne_bytes()),
+        4 => bytes.as_chunks_mut().0.iter_mut().for_each(|b| *b = u32::from_ne_bytes(*b).swap_bytes().to_ne_bytes()),
+        8 => bytes.as_chunks_mut().0.iter_mut().for_each(|b| *b = u64::from_ne_bytes(*b).swap_bytes().to_ne_bytes()),
         _ => {}
     }
 }

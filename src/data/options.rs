@@ -148,7 +148,7 @@ impl<D: Dataset> DatasetOptions<D> {
             record_limit: self.record_limit.unwrap_or(DEFAULT_RECORD_LIMIT),
             metadata: self.metadata.as_ref().map_err(Error::clone)?,
         };
-        let bytes = schema.to_bytes(path)?;
+        let bytes = schema.to_bytes()?;
         // The schema's own check bounds the product.
         let row_bytes = item_shape.dims().iter().product::<usize>() * size_of::<D::Element>();
         let refuse = |reason| Err(Error::invalid("item shape", format!("{:?}: {reason}", item_shape.dims())));

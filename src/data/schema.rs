@@ -29,6 +29,8 @@ const MAX_BYTES: usize = 1 << 20;
 const MAX_DTYPE: usize = 64;
 /// More axes are refused: NumPy's own limit.
 const MAX_RANK: usize = 64;
+/// What `row_size` takes.
+const SHAPE: &str = "a list of at most 64 axis lengths, of rows under 4 GiB (an axis of length 0 counting as 1)";
 /// Deeper metadata is refused. rmpv counts a container twice, so this is 32 of them.
 const MAX_DEPTH: usize = 64;
 /// The largest record that a store takes unless its schema says otherwise, in bytes.
@@ -127,40 +129,14 @@ impl Schema {
         if dtype.len() > MAX_DTYPE {
             return Err(entries.wrong("dtype", "NumPy's dtype.str"));
         }
-        let element = match entries.get("element") {
-            Some(_) => Some(entries.string("element", "a string")?.to_owned()),
-            None => None,
-        };
-        let codec = match entries.get("codec") {
-            Some(_) => {
-                let name = entries.string("codec", "a string")?;
-                Codec::from_name(name).ok_or_else(|| {
-                    Error::unsupported(
-                        path,
-                        format!("codec {:?}", clipped(name)),
-                        "the codecs are raw, zstd and zstd_dict",
-                    )
-                })?
-            }
-            None => Codec::Zstd,
-        };
-        let record_limit = match entries.get("record_limit") {
-            Some(_) => {
-                let limit = entries.number("record_limit", "a number of bytes")?;
-                u32::try_from(limit).map_err(|_| entries.wrong("record_limit", "less than 4 GiB"))?
-            }
-            None => DEFAULT_RECORD_LIMIT,
-        };
+        let element = entries.get("element").and_then(Value::as_str).map(str::to_owned);
+        let codec = entries.codec(path)?;
+        let record_limit = entries.record_limit()?;
         let item_shape = entries.dims()?;
-        let schema = Schema { kind, dtype, element, item_shape, codec, record_limit, entries: vec![] };
-        let size = schema.item_size().unwrap_or(1);
-        let fits = elements(&schema.item_shape).and_then(|_| {
-            schema.item_shape.iter().filter(|&&dim| dim > 0).try_fold(size, |product, &dim| product.checked_mul(dim))
-        });
-        if fits.is_none_or(|bytes| u32::try_from(bytes).is_err()) {
-            return Err(entries.wrong("item_shape", "a shape of less than 4 GiB, not counting axes of length 0"));
+        if row_size(&item_shape, element_size(&dtype).unwrap_or(1)).is_none() {
+            return Err(entries.wrong("item_shape", SHAPE));
         }
-        Ok(Schema { entries: entries.entries, ..schema })
+        Ok(Schema { kind, dtype, element, item_shape, codec, record_limit, entries: entries.entries })
     }
 
     pub(crate) fn kind(&self) -> Kind {
@@ -197,25 +173,9 @@ impl Schema {
         self.dtype == "<V2" && self.element.is_none()
     }
 
-    /// Bytes an element, of any dtype that NumPy spells: the number after the letter, counted in 4 bytes for U.
-    pub(crate) fn item_size(&self) -> Option<usize> {
-        let (order, rest) = self.dtype.split_at_checked(1)?;
-        let (letter, rest) = rest.split_at_checked(1)?;
-        if !"<>|=".contains(order) {
-            return None;
-        }
-        let digits = rest.split('[').next()?;
-        let number: usize = digits.parse().ok()?;
-        match letter {
-            "U" => number.checked_mul(4),
-            "b" | "i" | "u" | "f" | "c" | "m" | "M" | "S" | "V" | "O" => Some(number),
-            _ => None,
-        }
-    }
-
     /// Bytes a row, where the dtype's size is known.
     pub(crate) fn row_bytes(&self) -> Option<usize> {
-        elements(&self.item_shape)?.checked_mul(self.item_size()?)
+        elements(&self.item_shape)?.checked_mul(element_size(&self.dtype)?)
     }
 
     /// The keys that are not this crate's own, in the order of the file.
@@ -250,7 +210,10 @@ pub(crate) struct NewSchema<'a> {
 
 impl NewSchema<'_> {
     /// The file's content for a store at `path`.
-    pub(crate) fn to_bytes(&self, path: &Path) -> Result<Vec<u8>> {
+    pub(crate) fn to_bytes(&self) -> Result<Vec<u8>> {
+        if row_size(self.item_shape, self.dtype.size()).is_none() {
+            return Err(Error::invalid("item shape", format!("{:?} is not {SHAPE}", self.item_shape)));
+        }
         let dims = self.item_shape.iter().map(|&dim| Value::from(dim)).collect();
         let mut entries: Vec<(String, Value)> = [
             ("format", Value::from(FORMAT)),
@@ -273,8 +236,6 @@ impl NewSchema<'_> {
         if bytes.len() > MAX_BYTES {
             return Err(Error::invalid("metadata", format!("the schema takes {} bytes, over 1 MiB", bytes.len())));
         }
-        // What could not be read again is not written: too many axes, or too long ones.
-        Schema::parse(path, &bytes).map_err(|error| Error::invalid("item shape", error.to_string()))?;
         Ok(bytes)
     }
 }
@@ -326,17 +287,58 @@ impl Entries<'_> {
         self.get(key).and_then(Value::as_u64).ok_or_else(|| self.wrong(key, expected))
     }
 
+    fn codec(&self, path: &Path) -> Result<Codec> {
+        if self.get("codec").is_none() {
+            return Ok(Codec::Zstd);
+        }
+        let name = self.string("codec", "a string")?;
+        Codec::from_name(name).ok_or_else(|| {
+            let codec = format!("codec {:?}", clipped(name));
+            Error::unsupported(path, codec, "the codecs are raw, zstd and zstd_dict")
+        })
+    }
+
+    fn record_limit(&self) -> Result<u32> {
+        let expected = "a number of bytes below 4 GiB";
+        match self.get("record_limit") {
+            Some(limit) => {
+                let limit = limit.as_u64().and_then(|limit| u32::try_from(limit).ok());
+                limit.ok_or_else(|| self.wrong("record_limit", expected))
+            }
+            None => Ok(DEFAULT_RECORD_LIMIT),
+        }
+    }
+
     fn dims(&self) -> Result<Vec<usize>> {
-        let expected = "a list of at most 64 axis lengths";
-        let list = self.get("item_shape").and_then(Value::as_array).filter(|list| list.len() <= MAX_RANK);
+        let list = self.get("item_shape").and_then(Value::as_array);
         let dims = list.and_then(|list| list.iter().map(|dim| usize::try_from(dim.as_u64()?).ok()).collect());
-        dims.ok_or_else(|| self.wrong("item_shape", expected))
+        dims.ok_or_else(|| self.wrong("item_shape", SHAPE))
     }
 
     fn wrong(&self, key: &str, expected: &str) -> Error {
         let found = self.get(key).map_or("nothing".into(), |value| clipped(&value.to_string()));
         Error::corrupt(self.file, format!("the key {key:?} to hold {expected}"), found)
     }
+}
+
+/// Bytes an element, of any dtype that NumPy spells: the number after the letter, in units of 4 bytes for U.
+fn element_size(dtype: &str) -> Option<usize> {
+    let (order, rest) = dtype.split_at_checked(1)?;
+    let (letter, rest) = rest.split_at_checked(1)?;
+    let number: usize = rest.split('[').next()?.parse().ok()?;
+    match letter {
+        _ if !"<>|=".contains(order) => None,
+        "U" => number.checked_mul(4),
+        "b" | "i" | "u" | "f" | "c" | "m" | "M" | "S" | "V" | "O" => Some(number),
+        _ => None,
+    }
+}
+
+/// Bytes a row of elements of that size, as if axes of length 0 had length 1; `None` for what is no `SHAPE`.
+fn row_size(item_shape: &[usize], element: usize) -> Option<u32> {
+    let dims = item_shape.iter().filter(|&&dim| dim > 0);
+    let size = dims.chain([&element.max(1)]).try_fold(1u32, |size, &dim| size.checked_mul(u32::try_from(dim).ok()?));
+    size.filter(|_| item_shape.len() <= MAX_RANK)
 }
 
 /// The start of a text that a file may have made long.
@@ -410,7 +412,7 @@ mod tests {
 
     fn new(dtype: DType, item_shape: &[usize], metadata: &Metadata) -> Result<Vec<u8>> {
         let (kind, codec, record_limit) = (Kind::Dense, Codec::ZstdDict, DEFAULT_RECORD_LIMIT);
-        NewSchema { kind, dtype, item_shape, codec, record_limit, metadata }.to_bytes(path())
+        NewSchema { kind, dtype, item_shape, codec, record_limit, metadata }.to_bytes()
     }
 
     /// A schema of a dense f32 store of shape [2, 3] with `changes` made to its entries.
@@ -469,7 +471,6 @@ mod tests {
             ("dtype", Value::from(4)),
             ("dtype", Value::from("f".repeat(65))),
             ("codec", Value::from(7)),
-            ("element", Value::from(7)),
             ("record_limit", Value::from(1u64 << 32)),
             ("record_limit", Value::from(-1)),
             ("item_shape", Value::from(3)),
@@ -498,6 +499,8 @@ mod tests {
     #[test]
     fn what_is_no_schema_is_refused() {
         let good = new(DType::F32, &[2], &Metadata::default()).unwrap();
+        let shapes = [&[1; 65][..], &[1 << 30], &[0, 1 << 33], &[usize::MAX; 2]];
+        assert!(shapes.iter().all(|shape| new(DType::F32, shape, &Metadata::default()).is_err()));
         let deep = [vec![0x91; 100_000], vec![0xc0]].concat();
         let cases = [
             vec![],

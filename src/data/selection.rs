@@ -135,8 +135,9 @@ mod tests {
         assert_eq!(indices(.., 5)?, [0, 1, 2, 3, 4]);
         assert_eq!(indices([4, 0, 4], 5)?, [4, 0, 4]);
         assert_eq!(indices(&[4, 0][..], 5)?, [4, 0]);
-        assert_eq!(indices(vec![4, 0], 5)?, [4, 0]);
-        assert_eq!(indices(&vec![4, 0], 5)?, [4, 0]);
+        let list = vec![4, 0];
+        assert_eq!(indices(&list, 5)?, [4, 0]);
+        assert_eq!(indices(list, 5)?, [4, 0]);
         assert_eq!(indices([true, false, true], 3)?, [0, 2]);
         assert_eq!(indices(vec![true, false, true], 3)?, [0, 2]);
         assert_eq!(indices(&[true, false, true][..], 3)?, [0, 2]);

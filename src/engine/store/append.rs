@@ -1,0 +1,254 @@
+//! The writing side of a store: compress, place, write, certify, publish.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
+use super::codec::{Codec, Compressor, Dictionary};
+use super::commit::{CommitLog, Recovered};
+use super::format::{
+    CHUNK_SIZE, Entry, Header, MAX_CHUNKS, MAX_RECORDS, META, META_SIZE, chunk_name, entry_offset, tag,
+};
+use super::io::{Access, Disk, DiskFile, sync_parent};
+use super::packed::Packed;
+use crate::error::{Error, Result};
+
+/// The header moves by itself when this much was appended since it last did, so that opening after a kill never has
+/// more than this to verify.
+const SYNC_AFTER: u64 = 256 << 20;
+/// About how many bytes of records one compression job takes.
+const JOB_BYTES: usize = 256 << 10;
+
+/// Records in the form in which they are stored.
+pub(super) struct Encoded<'a> {
+    pieces: Vec<Piece<'a>>,
+}
+
+/// Stored records, end to end.
+struct Piece<'a> {
+    bytes: std::borrow::Cow<'a, [u8]>,
+    /// Stored length, length, codec tag of each record.
+    records: Vec<(u32, u32, u8)>,
+}
+
+/// Compresses records, on all cores where there is enough to do.
+pub(super) fn encode<'a>(
+    packed: &Packed<'a>,
+    codec: Codec,
+    level: i32,
+    dictionary: Option<&Dictionary>,
+) -> Result<Encoded<'a>> {
+    // The caller has checked each record against a limit that fits u32.
+    let lengths = |i: usize| packed.range(i).len() as u32;
+    let own_tag = match codec {
+        Codec::Raw => {
+            let records = (0..packed.len()).map(|i| (lengths(i), lengths(i), tag::RAW)).collect();
+            return Ok(Encoded { pieces: vec![Piece { bytes: packed.bytes.into(), records }] });
+        }
+        Codec::Zstd => tag::ZSTD,
+        Codec::ZstdDict => tag::ZSTD_DICT,
+    };
+    let compress = |compressor: &mut Compressor<'_>, range: std::ops::Range<usize>| -> Result<Piece<'a>> {
+        let (mut bytes, mut records) = (Vec::new(), Vec::with_capacity(range.len()));
+        for i in range {
+            let begin = bytes.len();
+            let shrunk = compressor.append(packed.record(i), &mut bytes)?;
+            records.push(((bytes.len() - begin) as u32, lengths(i), if shrunk { own_tag } else { tag::RAW }));
+        }
+        Ok(Piece { bytes: bytes.into(), records })
+    };
+    let mean = (packed.bytes.len() / packed.len().max(1)).max(1);
+    let job = (JOB_BYTES / mean).max(1);
+    let pieces: Vec<Result<Piece<'a>>> = (0..packed.len().div_ceil(job))
+        .into_par_iter()
+        .map_init(
+            || Compressor::new(level, dictionary),
+            |compressor, i| match compressor {
+                Ok(compressor) => compress(compressor, i * job..((i + 1) * job).min(packed.len())),
+                Err(e) => Err(e.clone()),
+            },
+        )
+        .collect();
+    Ok(Encoded { pieces: pieces.into_iter().collect::<Result<_>>()? })
+}
+
+/// What one handle that was opened for writing holds; one at a time a store.
+#[derive(Debug)]
+pub(super) struct Writer {
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+    meta: Arc<dyn DiskFile>,
+    meta_path: PathBuf,
+    log: CommitLog,
+    /// The chunk files written since the last sync.
+    dirty: BTreeMap<u16, Arc<dyn DiskFile>>,
+    /// Whether files were made whose names are not durable yet.
+    new_names: bool,
+    /// Stored bytes since the header moved.
+    unsynced: u64,
+    /// The failure after which nothing more is written.
+    poison: Option<Error>,
+}
+
+impl Writer {
+    /// Takes over a store whose write lock is held. What an earlier writer had appended and not synced is synced.
+    pub(super) fn open(disk: Arc<dyn Disk>, dir: &Path, meta: Arc<dyn DiskFile>, state: Recovered) -> Result<Writer> {
+        let meta_path = dir.join(META);
+        // Python's loaderx maps the whole table, and writes through the map.
+        if meta.len().map_err(Error::io("read", &meta_path))? < META_SIZE {
+            meta.set_len(META_SIZE).map_err(Error::io("extend", &meta_path))?;
+        }
+        let log = CommitLog::open(&*disk, dir, state)?;
+        let mut writer = Writer {
+            disk,
+            dir: dir.to_path_buf(),
+            meta,
+            meta_path,
+            log,
+            dirty: BTreeMap::new(),
+            new_names: true,
+            unsynced: 0,
+            poison: None,
+        };
+        if !writer.log.is_synced() {
+            for chunk in state.on_disk.tail_chunk..=state.live.tail_chunk {
+                writer.chunk(chunk)?;
+            }
+            writer.sync()?;
+        }
+        Ok(writer)
+    }
+
+    pub(super) fn generation(&self) -> u64 {
+        self.log.generation()
+    }
+
+    /// The store's state, with all that was appended.
+    pub(super) fn live(&self) -> Header {
+        self.log.live()
+    }
+
+    fn chunk(&mut self, chunk: u16) -> Result<Arc<dyn DiskFile>> {
+        if let Some(file) = self.dirty.get(&chunk) {
+            return Ok(Arc::clone(file));
+        }
+        let path = self.dir.join(chunk_name(chunk));
+        self.new_names |= !self.disk.exists(&path);
+        let file = self.disk.open(&path, Access::Write).map_err(Error::io("open", &path))?;
+        self.dirty.insert(chunk, Arc::clone(&file));
+        Ok(file)
+    }
+
+    fn check_poison(&self) -> Result<()> {
+        match &self.poison {
+            Some(source) => Err(Error::Poisoned { path: self.dir.clone(), source: Box::new(source.clone()) }),
+            None => Ok(()),
+        }
+    }
+
+    /// Appends records and gives the store's state with them. Nothing of them can be read before that state is
+    /// published, and where this fails, nothing of them is there.
+    pub(super) fn append(&mut self, encoded: &Encoded<'_>) -> Result<Header> {
+        self.check_poison()?;
+        let before = self.log.live();
+        let (after, entries, runs) = place(encoded, before, &self.meta_path)?;
+        let mut digest = self.log.digest();
+        for run in &runs {
+            let path = self.dir.join(chunk_name(run.chunk));
+            self.chunk(run.chunk)?.write_at(run.bytes, run.offset).map_err(Error::io("write", &path))?;
+            digest.stored(run.bytes);
+            self.unsynced += run.bytes.len() as u64;
+        }
+        let at = entry_offset(u64::from(before.length));
+        self.meta.write_at(&entries, at).map_err(Error::io("write", &self.meta_path))?;
+        digest.entries(&entries);
+        self.log.certify(after, digest)?;
+        Ok(after)
+    }
+
+    /// Whether enough was appended for the header to move.
+    pub(super) fn wants_sync(&self) -> bool {
+        self.unsynced >= SYNC_AFTER
+    }
+
+    /// Makes all that was appended durable, then moves the header. A failure poisons the writer: what the system
+    /// dropped after a failed sync cannot be told, so it is never tried again.
+    pub(super) fn sync(&mut self) -> Result<()> {
+        self.check_poison()?;
+        if self.log.is_synced() {
+            return Ok(());
+        }
+        let done = self.sync_in_order();
+        self.poison = done.as_ref().err().cloned();
+        done
+    }
+
+    fn sync_in_order(&mut self) -> Result<()> {
+        for (&chunk, file) in &self.dirty {
+            file.sync().map_err(|e| Error::io("sync", &self.dir.join(chunk_name(chunk)))(e))?;
+        }
+        if self.new_names {
+            sync_parent(&*self.disk, &self.meta_path)?;
+        }
+        let sync_meta = || self.meta.sync().map_err(Error::io("sync", &self.meta_path));
+        sync_meta()?;
+        self.log.sync()?;
+        let header = self.log.live().encode();
+        self.meta.write_at(&header, 0).map_err(Error::io("write", &self.meta_path))?;
+        sync_meta()?;
+        self.dirty.clear();
+        self.new_names = false;
+        self.unsynced = 0;
+        self.log.settled()
+    }
+}
+
+/// Bytes that go to one place of one chunk.
+struct Run<'a> {
+    chunk: u16,
+    offset: u64,
+    bytes: &'a [u8],
+}
+
+/// Gives each record its place after the tail: one behind the other, and a fresh chunk where one would not end below
+/// 4 GiB. The result is the new state, the entries' bytes, and what is to be written where.
+fn place<'a>(encoded: &'a Encoded<'_>, before: Header, meta: &Path) -> Result<(Header, Vec<u8>, Vec<Run<'a>>)> {
+    let count: usize = encoded.pieces.iter().map(|piece| piece.records.len()).sum();
+    let length = u64::from(before.length) + count as u64;
+    if length > MAX_RECORDS {
+        return Err(Error::unsupported(
+            meta,
+            format!("a store of {length} records"),
+            format!("version 3 of the format holds at most {MAX_RECORDS}: use several stores"),
+        ));
+    }
+    let (mut chunk, mut offset) = (before.tail_chunk, u64::from(before.tail_offset));
+    let mut entries = Vec::with_capacity(count * 16);
+    let mut runs = Vec::new();
+    for piece in &encoded.pieces {
+        let (mut begin, mut end, mut begin_offset) = (0, 0, offset);
+        for &(stored, length, tag) in &piece.records {
+            if offset + u64::from(stored) >= CHUNK_SIZE {
+                runs.push(Run { chunk, offset: begin_offset, bytes: &piece.bytes[begin..end] });
+                chunk += 1;
+                (begin, offset, begin_offset) = (end, 0, 0);
+                if chunk >= MAX_CHUNKS {
+                    return Err(Error::unsupported(
+                        meta,
+                        format!("a store of more than {MAX_CHUNKS} chunks"),
+                        "version 3 of the format holds no more: use several stores",
+                    ));
+                }
+            }
+            let entry = Entry { offset: offset as u32, stored, length, chunk, tag };
+            entries.extend_from_slice(&entry.encode());
+            offset += u64::from(stored);
+            end += stored as usize;
+        }
+        runs.push(Run { chunk, offset: begin_offset, bytes: &piece.bytes[begin..end] });
+    }
+    runs.retain(|run| !run.bytes.is_empty());
+    Ok((Header { tail_chunk: chunk, tail_offset: offset as u32, length: length as u32 }, entries, runs))
+}

@@ -1,0 +1,141 @@
+//! Reading many records at once, split over the cores where that pays.
+
+use std::cell::Cell;
+use std::mem::MaybeUninit;
+
+use rayon::prelude::*;
+
+use super::reader::{Located, Reader};
+use crate::error::{Error, Result};
+
+/// A gather is split when each part has at least this many bytes: below it, waking another core costs more than the
+/// copy.
+const PART_BYTES: usize = 512 << 10;
+
+thread_local! {
+    static UNSPLIT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `f` with every gather on this thread done in one piece, not split over cores: a loader's workers are parallel
+/// already.
+pub(crate) fn unsplit<R>(f: impl FnOnce() -> R) -> R {
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            UNSPLIT.set(self.0);
+        }
+    }
+    let _restore = Restore(UNSPLIT.replace(true));
+    f()
+}
+
+/// Into how many parts a gather of `records` records of `bytes` bytes is split.
+fn parts(records: usize, bytes: usize) -> usize {
+    if UNSPLIT.get() { 1 } else { (bytes / PART_BYTES).min(rayon::current_num_threads()).min(records).max(1) }
+}
+
+/// Records that were looked up and checked, and where each goes in a packed buffer.
+#[derive(Debug)]
+pub(crate) struct Layout {
+    records: Vec<Located>,
+    /// In bytes, one more than there are records.
+    pub(crate) offsets: Vec<u64>,
+}
+
+impl Layout {
+    pub(super) fn new(reader: &Reader<'_>, indices: &[u64]) -> Result<Layout> {
+        let mut offsets = Vec::with_capacity(indices.len() + 1);
+        let mut end = 0;
+        offsets.push(0);
+        let locate = |&index: &u64| {
+            let located = reader.locate(index)?;
+            end += u64::from(located.entry.length);
+            offsets.push(end);
+            Ok(located)
+        };
+        let records = indices.iter().map(locate).collect::<Result<_>>()?;
+        Ok(Layout { records, offsets })
+    }
+
+    /// How many bytes all records have.
+    pub(crate) fn len(&self) -> u64 {
+        self.offsets[self.records.len()]
+    }
+
+    /// Fills `out`, which is as long as all records, wholly.
+    pub(super) fn gather(&self, reader: &Reader<'_>, out: &mut [MaybeUninit<u8>]) -> Result<()> {
+        let read = |records: &[Located], mut out: &mut [MaybeUninit<u8>]| {
+            for located in records {
+                let (record, rest) = out.split_at_mut(located.entry.length as usize);
+                reader.read(located, record)?;
+                out = rest;
+            }
+            Ok(())
+        };
+        let parts = parts(self.records.len(), out.len());
+        if parts == 1 {
+            return read(&self.records, out);
+        }
+        // Parts of about the same number of bytes: one long record may outweigh many.
+        let (mut jobs, mut begin, mut rest) = (Vec::with_capacity(parts), 0, out);
+        for part in 1..=parts {
+            let wanted = self.len() * part as u64 / parts as u64;
+            let end = if part == parts { self.records.len() } else { self.offsets.partition_point(|&at| at < wanted) };
+            let end = end.clamp(begin, self.records.len());
+            let bytes = (self.offsets[end] - self.offsets[begin]) as usize;
+            let (out, after) = rest.split_at_mut(bytes);
+            jobs.push((&self.records[begin..end], out));
+            (begin, rest) = (end, after);
+        }
+        first_error(jobs.into_par_iter().map(|(records, out)| read(records, out)).collect())
+    }
+}
+
+/// Fills `out`, of `indices.len()` times `length` bytes, wholly; a record of another length is an error.
+pub(super) fn gather_fixed(
+    reader: &Reader<'_>,
+    indices: &[u64],
+    length: usize,
+    out: &mut [MaybeUninit<u8>],
+) -> Result<()> {
+    if indices.len().checked_mul(length) != Some(out.len()) {
+        return Err(Error::invalid(
+            "out",
+            format!("{} bytes, where {} records of {length} bytes go", out.len(), indices.len()),
+        ));
+    }
+    let read = |indices: &[u64], out: &mut [MaybeUninit<u8>]| {
+        if length == 0 {
+            return indices.iter().try_for_each(|&index| fixed(reader, index, length).map(drop));
+        }
+        for (&index, out) in indices.iter().zip(out.chunks_exact_mut(length)) {
+            reader.read(&fixed(reader, index, length)?, out)?;
+        }
+        Ok(())
+    };
+    let parts = parts(indices.len(), out.len());
+    if parts == 1 {
+        return read(indices, out);
+    }
+    let records = indices.len().div_ceil(parts);
+    let jobs = indices.par_chunks(records).zip(out.par_chunks_mut(records * length));
+    first_error(jobs.map(|(indices, out)| read(indices, out)).collect())
+}
+
+#[inline]
+fn fixed(reader: &Reader<'_>, index: u64, length: usize) -> Result<Located> {
+    let located = reader.locate(index)?;
+    if located.entry.length as usize != length {
+        return Err(reader.corrupt(
+            &located,
+            format!("a record of {length} bytes, as the schema says"),
+            format!("one of {}", located.entry.length),
+        ));
+    }
+    Ok(located)
+}
+
+/// The error of the earliest part, so that which one is reported does not depend on the threads.
+fn first_error(done: Vec<Result<()>>) -> Result<()> {
+    done.into_iter().collect()
+}

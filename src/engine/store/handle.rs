@@ -1,0 +1,399 @@
+//! `Store`: one open store.
+
+use std::mem::MaybeUninit;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use super::append::{self, Writer};
+use super::codec::{self, Codec, DictSize, Dictionary};
+use super::commit;
+use super::format::{DICT, Header, META, SCHEMA, chunk_name, tag};
+use super::gather::{Layout, gather_fixed};
+use super::io::{Access, LockGuard, read_small, replace};
+use super::lock::{self, Locks};
+use super::options::{ReadMode, StoreOptions};
+use super::packed::Packed;
+use super::reader::{Chunks, Reader, Table};
+use crate::error::{Error, Result};
+
+/// The most that schema.msgpack may hold.
+const MAX_SCHEMA: u64 = 1 << 20;
+
+/// What a store holds: see [`Store::stats`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// How many records.
+    pub records: u64,
+    /// Stored bytes of all records.
+    pub live_bytes: u64,
+    /// Bytes of the chunk files, up to where the next record goes.
+    pub chunk_bytes: u64,
+    /// What compacting could free at most: bytes of chunk files that no record uses.
+    pub reclaimable: u64,
+}
+
+/// Packed records: record `i` is `bytes[offsets[i]..offsets[i + 1]]`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Records {
+    /// The bytes of all records, end to end.
+    pub bytes: Vec<u8>,
+    /// Where each record begins, and at last where the last one ends: one more than there are records.
+    pub offsets: Vec<u64>,
+}
+
+impl Records {
+    /// Record `i`, `None` past the last.
+    pub fn get(&self, i: usize) -> Option<&[u8]> {
+        let (begin, end) = (*self.offsets.get(i)?, *self.offsets.get(i + 1)?);
+        self.bytes.get(begin as usize..end as usize)
+    }
+}
+
+/// A persistent store of byte records: encoded images, audio, or anything else without a dtype. Datasets are typed
+/// views over one.
+///
+/// Records are appended in batches and read by index, in any order, from any number of threads at a time. What
+/// `append` returned is there after the process is killed; after [`sync`](Store::sync) it survives a power failure.
+/// Dropping a handle syncs too, but cannot say what went wrong; [`close`](Store::close) does.
+///
+/// ```
+/// # fn main() -> loaderx::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let path = dir.path().join("store");
+/// use loaderx::{Codec, Store};
+///
+/// let store = Store::create(&path, Codec::Zstd)?;
+/// let first = store.append(b"onethree", &[0, 3, 8])?;
+/// assert_eq!(first, 0);
+/// store.close()?;
+///
+/// let store = Store::open(&path)?;
+/// let records = store.gather(&[1, 0, 1])?;
+/// assert_eq!(records.get(0), Some(&b"three"[..]));
+/// assert_eq!(records.offsets, [0, 5, 8, 13]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Store {
+    dir: PathBuf,
+    options: StoreOptions,
+    table: Table,
+    chunks: Chunks,
+    dictionary: RwLock<Option<Arc<Dictionary>>>,
+    /// How many records can be read.
+    len: AtomicU64,
+    /// The state when the store was opened.
+    opened: Header,
+    generation: u64,
+    /// `None` for a handle that reads.
+    writer: Option<Mutex<Writer>>,
+    // Last, so that the locks are given back when all else is closed.
+    _locks: Locks,
+}
+
+impl Store {
+    /// Creates an empty store: [`StoreOptions::create`] with that codec.
+    pub fn create(path: impl AsRef<Path>, codec: Codec) -> Result<Store> {
+        StoreOptions::new().codec(codec).create(path)
+    }
+
+    /// Opens a store for reading: [`StoreOptions::open`] with the defaults.
+    pub fn open(path: impl AsRef<Path>) -> Result<Store> {
+        StoreOptions::new().open(path)
+    }
+
+    /// Opens a store that was checked to be one; `write` is its write lock, where it is to be written to.
+    pub(super) fn open_with(options: StoreOptions, dir: &Path, write: Option<LockGuard>) -> Result<Store> {
+        let disk = &options.disk;
+        let writable = write.is_some();
+        let locks = lock::handle(&**disk, dir, write)?;
+        let meta_path = dir.join(META);
+        let access = if writable { Access::Write } else { Access::Read };
+        let meta = disk.open(&meta_path, access).map_err(Error::io("open", &meta_path))?;
+        let state = commit::recover(&**disk, dir, &*meta, &meta_path)?;
+        let dictionary = Dictionary::open(&**disk, &dir.join(DICT))?.map(Arc::new);
+        let writer = if writable { Some(Writer::open(Arc::clone(disk), dir, Arc::clone(&meta), state)?) } else { None };
+        let mapped = options.read_mode == ReadMode::Mapped;
+        Ok(Store {
+            table: Table::new(meta, mapped, &meta_path)?,
+            chunks: Chunks::new(Arc::clone(disk), dir.to_path_buf(), mapped),
+            dictionary: RwLock::new(dictionary),
+            len: AtomicU64::new(u64::from(state.live.length)),
+            opened: state.live,
+            generation: state.generation,
+            writer: writer.map(Mutex::new),
+            dir: dir.to_path_buf(),
+            options,
+            _locks: locks,
+        })
+    }
+
+    /// How many records there are. Records that another handle appends are not among them.
+    pub fn len(&self) -> u64 {
+        self.len.load(Ordering::Acquire)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The directory.
+    pub fn path(&self) -> &Path {
+        &self.dir
+    }
+
+    /// How new records are compressed.
+    pub fn codec(&self) -> Codec {
+        self.options.codec
+    }
+
+    fn check_writable(&self, action: &'static str) -> Result<&Mutex<Writer>> {
+        self.writer.as_ref().ok_or_else(|| Error::ReadOnly { path: self.dir.clone(), action })
+    }
+
+    fn writer(&self, action: &'static str) -> Result<MutexGuard<'_, Writer>> {
+        // A panic while the lock was held leaves the writer as it was before its last step.
+        Ok(self.check_writable(action)?.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn dictionary(&self) -> Option<Arc<Dictionary>> {
+        self.dictionary.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn reader(&self) -> Reader<'_> {
+        let len = self.len();
+        Reader::new(&self.table, &self.chunks, self.dictionary(), len)
+    }
+
+    /// Appends records and gives the index of the first: record `i` is `bytes[offsets[i]..offsets[i + 1]]`, so there is
+    /// one offset more than records, the first is 0 and the last is `bytes.len()`. A record may be empty.
+    ///
+    /// May be called from any number of threads; the records of one call stay together.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`]; [`Error::Invalid`] for offsets that are not as described and for a record over the limit;
+    /// [`Error::Dictionary`] before one is trained; [`Error::Unsupported`] where the format is full; [`Error::Io`].
+    /// After an error none of the records is in the store.
+    pub fn append(&self, bytes: &[u8], offsets: &[u64]) -> Result<u64> {
+        self.append_packed(&Packed::with_offsets(bytes, offsets)?)
+    }
+
+    /// Appends `count` records of `length` bytes each.
+    pub(crate) fn append_fixed(&self, bytes: &[u8], length: usize, count: usize) -> Result<u64> {
+        self.append_packed(&Packed::fixed(bytes, length, count)?)
+    }
+
+    fn append_packed(&self, packed: &Packed<'_>) -> Result<u64> {
+        self.check_writable("append")?;
+        let limit = self.options.record_limit;
+        if let Some(i) = (0..packed.len()).find(|&i| packed.range(i).len() as u64 > u64::from(limit)) {
+            return Err(Error::invalid(
+                "record",
+                format!(
+                    "record {i} of the batch has {} bytes, over the limit of {limit}: open the store with a larger \
+                     record_limit",
+                    packed.range(i).len()
+                ),
+            ));
+        }
+        let codec = self.options.codec;
+        let level = self.options.level.unwrap_or(codec::default_level(codec));
+        loop {
+            let dictionary = if codec == Codec::ZstdDict { Some(self.trained()?) } else { None };
+            let encoded = append::encode(packed, codec, level, dictionary.as_deref())?;
+            let mut writer = self.writer("append")?;
+            if let Some(dictionary) = &dictionary
+                && !Arc::ptr_eq(dictionary, &self.trained()?)
+            {
+                // Another thread trained a dictionary meanwhile: these frames need the old one.
+                continue;
+            }
+            let after = writer.append(&encoded)?;
+            self.len.store(u64::from(after.length), Ordering::Release);
+            if writer.wants_sync() {
+                writer.sync()?;
+            }
+            return Ok(u64::from(after.length) - packed.len() as u64);
+        }
+    }
+
+    fn trained(&self) -> Result<Arc<Dictionary>> {
+        self.dictionary().ok_or_else(|| {
+            Error::dictionary(&self.dir, "the codec is zstd_dict, and no dictionary was trained: call train_dict first")
+        })
+    }
+
+    /// The length of each record in bytes.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`], [`Error::Corrupt`].
+    pub fn lengths(&self, indices: &[u64]) -> Result<Vec<u64>> {
+        let reader = self.reader();
+        indices.iter().map(|&index| Ok(u64::from(reader.locate(index)?.entry.length))).collect()
+    }
+
+    /// One record.
+    ///
+    /// # Errors
+    /// As [`gather`](Store::gather).
+    pub fn get(&self, index: u64) -> Result<Vec<u8>> {
+        Ok(self.gather(&[index])?.bytes)
+    }
+
+    /// The records at `indices`, in that order; an index may repeat.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`]; [`Error::Corrupt`], which names the record and its place; [`Error::Dictionary`];
+    /// [`Error::Io`].
+    pub fn gather(&self, indices: &[u64]) -> Result<Records> {
+        let mut records = Records::default();
+        self.gather_into(indices, &mut records)?;
+        Ok(records)
+    }
+
+    /// The same into `records`, whose memory is used again. After an error `records` is empty.
+    ///
+    /// # Errors
+    /// As [`gather`](Store::gather).
+    pub fn gather_into(&self, indices: &[u64], records: &mut Records) -> Result<()> {
+        records.bytes.clear();
+        records.offsets.clear();
+        let reader = self.reader();
+        let layout = Layout::new(&reader, indices)?;
+        super::slot::fill(&mut records.bytes, layout.len(), |out| layout.gather(&reader, out))?;
+        records.offsets = layout.offsets;
+        Ok(())
+    }
+
+    /// Looks records up and checks their entries.
+    pub(crate) fn locate(&self, indices: &[u64]) -> Result<Layout> {
+        Layout::new(&self.reader(), indices)
+    }
+
+    /// Fills `out`, which is `layout.len()` bytes long, wholly.
+    pub(crate) fn gather_located(&self, layout: &Layout, out: &mut [MaybeUninit<u8>]) -> Result<()> {
+        layout.gather(&self.reader(), out)
+    }
+
+    /// Fills `out`, of `indices.len() * length` bytes, wholly; a record of another length is an error.
+    pub(crate) fn gather_fixed(&self, indices: &[u64], length: usize, out: &mut [MaybeUninit<u8>]) -> Result<()> {
+        gather_fixed(&self.reader(), indices, length, out)
+    }
+
+    /// Counts records and bytes. Every entry of the table is read.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`], [`Error::Io`].
+    pub fn stats(&self) -> Result<Stats> {
+        let tail = match &self.writer {
+            Some(_) => self.writer("stats")?.live(),
+            None => self.opened,
+        };
+        let reader = self.reader();
+        let mut live_bytes = 0;
+        for index in 0..u64::from(tail.length) {
+            live_bytes += u64::from(reader.locate(index)?.entry.stored);
+        }
+        let mut chunk_bytes = u64::from(tail.tail_offset);
+        for chunk in 0..tail.tail_chunk {
+            let path = self.dir.join(chunk_name(chunk));
+            if self.options.disk.exists(&path) {
+                let file = self.options.disk.open(&path, Access::Read).map_err(Error::io("open", &path))?;
+                chunk_bytes += file.len().map_err(Error::io("read", &path))?;
+            }
+        }
+        let reclaimable = chunk_bytes.saturating_sub(live_bytes);
+        Ok(Stats { records: u64::from(tail.length), live_bytes, chunk_bytes, reclaimable })
+    }
+
+    /// Trains the dictionary of the codec zstd_dict on sample records, packed as in [`append`](Store::append): on at
+    /// most 8192 of them and at most 128 MiB, spread evenly. It is durable when this returns, and every later
+    /// `append` uses it.
+    ///
+    /// # Errors
+    /// [`Error::Dictionary`] where the samples are too few or too small, and while a record needs the dictionary that
+    /// is there; [`Error::ReadOnly`], [`Error::Invalid`], [`Error::Io`]. After an error all is as before.
+    pub fn train_dict(&self, bytes: &[u8], offsets: &[u64], size: DictSize) -> Result<()> {
+        self.train(&Packed::with_offsets(bytes, offsets)?, size)
+    }
+
+    /// The same with `count` samples of `length` bytes each.
+    pub(crate) fn train_dict_fixed(&self, bytes: &[u8], length: usize, count: usize, size: DictSize) -> Result<()> {
+        self.train(&Packed::fixed(bytes, length, count)?, size)
+    }
+
+    fn train(&self, samples: &Packed<'_>, size: DictSize) -> Result<()> {
+        self.check_writable("train_dict")?;
+        let path = self.dir.join(DICT);
+        let bytes = codec::train(&self.dir, samples, size)?;
+        let dictionary = Dictionary::new(bytes.clone(), &path)?;
+        let mut writer = self.writer("train_dict")?;
+        // What was deleted or replaced must not come back with a power failure and need the old dictionary.
+        writer.sync()?;
+        let reader = self.reader();
+        for index in 0..reader.len() {
+            if reader.locate(index)?.entry.tag == tag::ZSTD_DICT {
+                return Err(Error::dictionary(
+                    &self.dir,
+                    format!("record {index} needs the dictionary that is there: recode the store to get another"),
+                ));
+            }
+        }
+        replace(&*self.options.disk, &path, &bytes)?;
+        *self.dictionary.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(dictionary));
+        Ok(())
+    }
+
+    /// Whether a dictionary was trained.
+    pub fn has_dict(&self) -> bool {
+        self.dictionary().is_some()
+    }
+
+    /// Makes all that was appended durable, and visible to the Python loaderx. Nothing to do for a handle that reads.
+    ///
+    /// # Errors
+    /// [`Error::Io`], after which this handle takes no more writes ([`Error::Poisoned`]).
+    pub fn sync(&self) -> Result<()> {
+        if self.writer.is_some() { self.writer("sync")?.sync() } else { Ok(()) }
+    }
+
+    /// Syncs, and gives the locks back.
+    ///
+    /// # Errors
+    /// As [`sync`](Store::sync).
+    pub fn close(self) -> Result<()> {
+        self.sync()
+    }
+
+    /// How many deletions and rewrites this crate has done to the store: part of its identity.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// The content of schema.msgpack, `None` where there is none.
+    pub(crate) fn schema_bytes(&self) -> Result<Option<Vec<u8>>> {
+        let path = self.dir.join(SCHEMA);
+        if self.options.disk.exists(&path) {
+            read_small(&*self.options.disk, &path, MAX_SCHEMA).map(Some)
+        } else {
+            Ok(None)
+        }
+    }
+
+    /// Replaces schema.msgpack, in one step that is durable.
+    pub(crate) fn replace_schema(&self, schema: &[u8]) -> Result<()> {
+        let _writer = self.writer("change the schema")?;
+        replace(&*self.options.disk, &self.dir.join(SCHEMA), schema)
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        // Errors are told by `close`, which has synced already when it comes here.
+        let _ = self.sync();
+    }
+}

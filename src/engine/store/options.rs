@@ -1,0 +1,232 @@
+//! How a store is opened or created.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::Store;
+use super::codec::{self, Codec};
+use super::format::{
+    COMMIT, Header, META, META_SIZE, READ_LOCK, RECORD_LIMIT, SCHEMA, UNFINISHED, WRITE_LOCK, chunk_name, not_a_store,
+};
+use super::io::{Access, Disk, OsDisk, replace, sync_parent};
+use super::lock;
+use crate::error::{Error, Result};
+
+/// How records are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum ReadMode {
+    /// Through memory maps: the fastest, for local disks. While a handle is open, no other program may truncate the
+    /// store's files (the system would end this process with a bus error) or rewrite records in place; this crate and
+    /// the Python loaderx's `append` do neither, Python's `compact` does both.
+    #[default]
+    Mapped,
+    /// One positional read a record, for network file systems and files that others may change: whatever happens to
+    /// them, a read gives the bytes or an error.
+    Positional,
+}
+
+/// How a store is opened or created: begin with [`StoreOptions::new`], end with `create`, `open`, `open_writable` or
+/// `open_or_create`.
+///
+/// ```
+/// # fn main() -> loaderx::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let path = dir.path().join("store");
+/// use loaderx::{Codec, StoreOptions};
+///
+/// let store = StoreOptions::new().codec(Codec::Zstd).level(9).create(&path)?;
+/// store.append(b"a recordanother", &[0, 8, 15])?;
+/// store.close()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct StoreOptions {
+    pub(super) codec: Codec,
+    pub(super) level: Option<i32>,
+    pub(super) record_limit: u32,
+    pub(super) read_mode: ReadMode,
+    pub(super) disk: Arc<dyn Disk>,
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl StoreOptions {
+    /// The defaults: codec zstd at its default level, records to 1 MiB, mapped reading.
+    pub fn new() -> Self {
+        StoreOptions {
+            codec: Codec::default(),
+            level: None,
+            record_limit: RECORD_LIMIT,
+            read_mode: ReadMode::default(),
+            disk: Arc::new(OsDisk),
+        }
+    }
+
+    /// How new records are compressed. Old records are read whatever they were compressed with.
+    pub fn codec(mut self, codec: Codec) -> Self {
+        self.codec = codec;
+        self
+    }
+
+    /// The compression level of new records: 3 for zstd and 19 with a dictionary unless set.
+    pub fn level(mut self, level: i32) -> Self {
+        self.level = Some(level);
+        self
+    }
+
+    /// The largest record that `append` takes, in bytes: 1 MiB unless set, and `u32::MAX` at most. The Python loaderx
+    /// reads larger records, but writes none.
+    pub fn record_limit(mut self, bytes: u32) -> Self {
+        self.record_limit = bytes;
+        self
+    }
+
+    /// How records are read: through maps unless set.
+    pub fn read_mode(mut self, mode: ReadMode) -> Self {
+        self.read_mode = mode;
+        self
+    }
+
+    /// On another disk than the system's.
+    #[cfg(test)]
+    pub(crate) fn disk(mut self, disk: Arc<dyn Disk>) -> Self {
+        self.disk = disk;
+        self
+    }
+
+    /// Creates an empty store, with the directories above it, and opens it for writing.
+    ///
+    /// # Errors
+    /// [`Error::Exists`] where something is at `path`, other than an empty directory or what an interrupted creation
+    /// left; [`Error::Locked`] where another handle creates it; [`Error::Io`].
+    pub fn create(self, path: impl AsRef<Path>) -> Result<Store> {
+        self.create_with(path.as_ref(), None)
+    }
+
+    /// The same, with the content of schema.msgpack.
+    pub(crate) fn create_with_schema(self, path: &Path, schema: &[u8]) -> Result<Store> {
+        self.create_with(path, Some(schema))
+    }
+
+    fn create_with(self, path: &Path, schema: Option<&[u8]>) -> Result<Store> {
+        self.check()?;
+        let disk = &*self.disk;
+        create_dirs(disk, path)?;
+        let write = lock::writer(disk, path)?;
+        let exists = || Error::Exists { path: path.to_path_buf() };
+        let unfinished = |name: &str| format!("{name}{UNFINISHED}");
+        let ours = [
+            WRITE_LOCK.into(),
+            READ_LOCK.into(),
+            SCHEMA.into(),
+            unfinished(SCHEMA),
+            COMMIT.into(),
+            chunk_name(0),
+            unfinished(META),
+        ];
+        let names = disk.list(path).map_err(Error::io("list", path))?;
+        if !names.iter().all(|name| ours.iter().any(|ours| name == ours.as_str())) {
+            return Err(exists());
+        }
+        for name in [COMMIT, SCHEMA] {
+            let path = path.join(name);
+            if disk.exists(&path) {
+                disk.remove_file(&path).map_err(Error::io("remove", &path))?;
+            }
+        }
+        if let Some(schema) = schema {
+            replace(disk, &path.join(SCHEMA), schema)?;
+        }
+        let chunk = path.join(chunk_name(0));
+        let make_chunk = || disk.open(&chunk, Access::Write)?.set_len(0);
+        make_chunk().map_err(Error::io("create", &chunk))?;
+        // Until meta.zr has its name there is no store; from then on there is a whole one.
+        let (meta, new_meta) = (path.join(META), path.join(unfinished(META)));
+        let make_meta = || {
+            let file = disk.open(&new_meta, Access::Write)?;
+            file.set_len(META_SIZE)?;
+            file.write_at(&Header::default().encode(), 0)?;
+            file.sync()
+        };
+        make_meta().map_err(Error::io("create", &new_meta))?;
+        disk.sync_dir(path).map_err(Error::io("sync", path))?;
+        disk.rename(&new_meta, &meta).map_err(Error::io("create", &meta))?;
+        disk.sync_dir(path).map_err(Error::io("sync", path))?;
+        Store::open_with(self, path, Some(write))
+    }
+
+    /// Opens a store for reading.
+    ///
+    /// # Errors
+    /// [`Error::NotAStore`], [`Error::Unsupported`] for another version of the format, [`Error::Corrupt`],
+    /// [`Error::Locked`] while its records are being moved, [`Error::Io`].
+    pub fn open(self, path: impl AsRef<Path>) -> Result<Store> {
+        let path = path.as_ref();
+        self.check()?;
+        check_store(&*self.disk, path)?;
+        Store::open_with(self, path, None)
+    }
+
+    /// Opens a store for reading and appending. What an interrupted writer had appended is taken over and synced.
+    ///
+    /// # Errors
+    /// As [`open`](StoreOptions::open), and [`Error::Locked`] while another handle writes to it.
+    pub fn open_writable(self, path: impl AsRef<Path>) -> Result<Store> {
+        let path = path.as_ref();
+        self.check()?;
+        check_store(&*self.disk, path)?;
+        let write = lock::writer(&*self.disk, path)?;
+        Store::open_with(self, path, Some(write))
+    }
+
+    /// Opens the store for reading and appending, or creates it where nothing is.
+    ///
+    /// # Errors
+    /// As [`open_writable`](StoreOptions::open_writable) and [`create`](StoreOptions::create).
+    pub fn open_or_create(self, path: impl AsRef<Path>) -> Result<Store> {
+        let path = path.as_ref();
+        if self.disk.exists(&path.join(META)) { self.open_writable(path) } else { self.create(path) }
+    }
+
+    fn check(&self) -> Result<()> {
+        self.level.map_or(Ok(()), codec::check_level)
+    }
+}
+
+/// An error that says what is at `path`, if it is no store.
+fn check_store(disk: &dyn Disk, path: &Path) -> Result<()> {
+    let meta = path.join(META);
+    if disk.exists(&meta) {
+        Ok(())
+    } else if !disk.exists(path) {
+        Err(not_a_store(&meta, "nothing is there"))
+    } else {
+        Err(not_a_store(&meta, "it has no meta.zr"))
+    }
+}
+
+/// Makes a directory and those above it, durably.
+fn create_dirs(disk: &dyn Disk, path: &Path) -> Result<()> {
+    let mut missing: Vec<PathBuf> = Vec::new();
+    for dir in path.ancestors() {
+        if dir.as_os_str().is_empty() || disk.exists(dir) {
+            break;
+        }
+        missing.push(dir.to_path_buf());
+    }
+    for dir in missing.iter().rev() {
+        disk.create_dir(dir).map_err(Error::io("create", dir))?;
+        sync_parent(disk, dir)?;
+    }
+    // A file in the way is named here, not by what fails inside of it later.
+    disk.list(path).map(drop).map_err(|e| match e.kind() {
+        std::io::ErrorKind::NotADirectory => Error::Exists { path: path.to_path_buf() },
+        _ => Error::io("list", path)(e),
+    })
+}

@@ -1,0 +1,245 @@
+//! Finding and reading records: the table and the chunk files, mapped or read positionally.
+
+use std::collections::VecDeque;
+use std::mem::MaybeUninit;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use super::codec::{self, Dictionary};
+use super::format::{DICT, ENTRY_SIZE, Entry, chunk_name, entry_offset, tag};
+use super::io::{Access, Disk, DiskFile};
+use super::map::Map;
+use super::slot::zeroed;
+use crate::error::{Corruption, Error, Result};
+
+/// How many chunk files are kept open for positional reads, so that a store of many chunks needs few descriptors.
+const OPEN_CHUNKS: usize = 16;
+
+/// meta.zr's entries.
+#[derive(Debug)]
+pub(super) enum Table {
+    Mapped(Map),
+    Positional(Arc<dyn DiskFile>),
+}
+
+impl Table {
+    pub(super) fn new(file: Arc<dyn DiskFile>, mapped: bool, meta: &Path) -> Result<Table> {
+        match if mapped { file.map().map_err(Error::io("map", meta))? } else { None } {
+            Some(map) => Ok(Table::Mapped(map)),
+            None => Ok(Table::Positional(file)),
+        }
+    }
+
+    /// The entry of a record; `None` where meta.zr ends before it.
+    #[inline]
+    fn entry(&self, index: u64) -> Option<Entry> {
+        match self {
+            Table::Mapped(map) => map.words(entry_offset(index)).map(Entry::from_words),
+            Table::Positional(file) => {
+                let mut bytes = [0; ENTRY_SIZE as usize];
+                file.read_at(&mut bytes, entry_offset(index)).ok()?;
+                Some(Entry::decode(&bytes))
+            }
+        }
+    }
+}
+
+/// The maps of the chunk files, by chunk number.
+type Maps = Vec<Option<Arc<Map>>>;
+
+/// The chunk files. A chunk is mapped when it is first read, and again when it has grown.
+#[derive(Debug)]
+pub(super) struct Chunks {
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+    mapped: bool,
+    maps: RwLock<Arc<Maps>>,
+    files: Mutex<VecDeque<(u16, Arc<dyn DiskFile>)>>,
+}
+
+/// Where a chunk's bytes can be had.
+enum Bytes {
+    Map(Arc<Map>),
+    File(Arc<dyn DiskFile>),
+}
+
+impl Chunks {
+    pub(super) fn new(disk: Arc<dyn Disk>, dir: PathBuf, mapped: bool) -> Chunks {
+        Chunks { disk, dir, mapped, maps: RwLock::default(), files: Mutex::default() }
+    }
+
+    pub(super) fn path(&self, chunk: u16) -> PathBuf {
+        self.dir.join(chunk_name(chunk))
+    }
+
+    fn maps(&self) -> Arc<Maps> {
+        Arc::clone(&self.maps.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// A chunk file that reaches to `end`, mapped anew or opened.
+    #[cold]
+    fn open(&self, chunk: u16, end: u64) -> Result<Bytes> {
+        let path = self.path(chunk);
+        let open = || self.disk.open(&path, Access::Read).map_err(Error::io("open", &path));
+        if self.mapped {
+            let mut maps = self.maps.write().unwrap_or_else(PoisonError::into_inner);
+            if let Some(Some(map)) = maps.get(usize::from(chunk))
+                && map.len() >= end
+            {
+                return Ok(Bytes::Map(Arc::clone(map)));
+            }
+            if let Some(map) = open()?.map().map_err(Error::io("map", &path))? {
+                let map = Arc::new(map);
+                let mut renewed = Maps::clone(&maps);
+                if renewed.len() <= usize::from(chunk) {
+                    renewed.resize(usize::from(chunk) + 1, None);
+                }
+                renewed[usize::from(chunk)] = Some(Arc::clone(&map));
+                *maps = Arc::new(renewed);
+                return Ok(Bytes::Map(map));
+            }
+        }
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, file)) = files.iter().find(|(open, _)| *open == chunk) {
+            return Ok(Bytes::File(Arc::clone(file)));
+        }
+        let file = open()?;
+        if files.len() == OPEN_CHUNKS {
+            files.pop_front();
+        }
+        files.push_back((chunk, Arc::clone(&file)));
+        Ok(Bytes::File(file))
+    }
+}
+
+/// What one gather reads through: the store as it was when the gather began.
+pub(super) struct Reader<'a> {
+    table: &'a Table,
+    chunks: &'a Chunks,
+    maps: Arc<Maps>,
+    dictionary: Option<Arc<Dictionary>>,
+    len: u64,
+}
+
+/// An entry that was checked by itself: a known codec, within 4 GiB, raw as long as the record.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Located {
+    pub(super) index: u64,
+    pub(super) entry: Entry,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(table: &'a Table, chunks: &'a Chunks, dictionary: Option<Arc<Dictionary>>, len: u64) -> Self {
+        Reader { table, chunks, maps: chunks.maps(), dictionary, len }
+    }
+
+    /// How many records there are.
+    pub(super) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// The record's entry, checked.
+    #[inline]
+    pub(super) fn locate(&self, index: u64) -> Result<Located> {
+        if index >= self.len {
+            return Err(Error::OutOfRange { index, len: self.len });
+        }
+        let Some(entry) = self.table.entry(index) else {
+            return Err(Error::Corrupt(Box::new(Corruption {
+                path: self.chunks.dir.join(super::format::META),
+                record: Some(index),
+                offset: Some(entry_offset(index)),
+                expected: format!("entries of {} records", self.len),
+                found: "the end of the file".into(),
+                ..Corruption::default()
+            })));
+        };
+        let located = Located { index, entry };
+        if !entry.is_sound() {
+            let (expected, found) = entry.fault();
+            return Err(self.corrupt(&located, expected, found));
+        }
+        Ok(located)
+    }
+
+    /// Copies or decompresses a record over all of `out`, which is as long as the record.
+    #[inline]
+    pub(super) fn read(&self, located: &Located, out: &mut [MaybeUninit<u8>]) -> Result<()> {
+        let entry = &located.entry;
+        debug_assert_eq!(out.len(), entry.length as usize);
+        if let Some(Some(map)) = self.maps.get(usize::from(entry.chunk)) {
+            if entry.tag == tag::RAW {
+                if map.copy_to(u64::from(entry.offset), out) {
+                    return Ok(());
+                }
+            } else if map.len() >= entry.end() {
+                return self.decode_mapped(map, located, out);
+            }
+        }
+        self.read_slowly(located, out)
+    }
+
+    /// The same where the chunk is not mapped that far.
+    #[cold]
+    fn read_slowly(&self, located: &Located, out: &mut [MaybeUninit<u8>]) -> Result<()> {
+        let entry = &located.entry;
+        let missing = |len: u64| {
+            self.corrupt(located, format!("a chunk file of at least {} bytes", entry.end()), format!("one of {len}"))
+        };
+        match self.chunks.open(entry.chunk, entry.end())? {
+            Bytes::Map(map) if map.len() < entry.end() => Err(missing(map.len())),
+            Bytes::Map(map) if entry.tag == tag::RAW && map.copy_to(u64::from(entry.offset), out) => Ok(()),
+            Bytes::Map(map) => self.decode_mapped(&map, located, out),
+            Bytes::File(file) => {
+                let path = self.chunks.path(entry.chunk);
+                // Before memory is touched for what the entry claims.
+                let len = file.len().map_err(Error::io("read", &path))?;
+                if len < entry.end() {
+                    return Err(missing(len));
+                }
+                let read =
+                    |bytes: &mut [u8]| file.read_at(bytes, u64::from(entry.offset)).map_err(Error::io("read", &path));
+                if entry.tag == tag::RAW {
+                    return read(zeroed(out));
+                }
+                let mut frame = vec![0; entry.stored as usize];
+                read(&mut frame)?;
+                self.decode(&frame, located, out)
+            }
+        }
+    }
+
+    fn decode_mapped(&self, map: &Map, located: &Located, out: &mut [MaybeUninit<u8>]) -> Result<()> {
+        let entry = &located.entry;
+        map.with_frame(u64::from(entry.offset), entry.stored as usize, |frame| self.decode(frame, located, out))
+            .unwrap_or_else(|| Err(self.corrupt(located, "a frame within its chunk".into(), "the end of it".into())))
+    }
+
+    fn decode(&self, frame: &[u8], located: &Located, out: &mut [MaybeUninit<u8>]) -> Result<()> {
+        let dictionary = match located.entry.tag {
+            tag::ZSTD_DICT => match &self.dictionary {
+                Some(dictionary) => Some(&**dictionary),
+                None => {
+                    return Err(Error::dictionary(
+                        &self.chunks.dir.join(DICT),
+                        format!("record {} needs the dictionary, and there is none", located.index),
+                    ));
+                }
+            },
+            _ => None,
+        };
+        codec::decompress(frame, dictionary, out).map_err(|(expected, found)| self.corrupt(located, expected, found))
+    }
+
+    #[cold]
+    pub(super) fn corrupt(&self, located: &Located, expected: String, found: String) -> Error {
+        Error::Corrupt(Box::new(Corruption {
+            path: self.chunks.dir.clone(),
+            record: Some(located.index),
+            chunk: Some(u32::from(located.entry.chunk)),
+            offset: Some(u64::from(located.entry.offset)),
+            expected,
+            found,
+        }))
+    }
+}

@@ -1,0 +1,265 @@
+//! Every operation, crashed at every point, then opened again and compared with the model.
+
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::super::format::META;
+use super::super::sim::{Fault, SimDisk};
+use super::super::{Codec, DictSize, Store, StoreOptions};
+use crate::error::{Error, Result};
+
+const STORE: &str = "/data/store";
+
+#[derive(Debug, Clone)]
+enum Op {
+    Append(Vec<Vec<u8>>),
+    Sync,
+    TrainDict,
+    /// Close and open again.
+    Reopen,
+    /// Moves the header's tail to just below 4 GiB, as a large store's would be.
+    NearChunkEnd,
+}
+
+/// What must be there: records whose append returned, how many of them were synced, and the batch that was under way.
+#[derive(Debug, Default, Clone)]
+struct Model {
+    created: bool,
+    records: Vec<Vec<u8>>,
+    synced: usize,
+    under_way: Vec<Vec<u8>>,
+}
+
+fn options(disk: &SimDisk, codec: Codec) -> StoreOptions {
+    StoreOptions::new().codec(codec).disk(Arc::new(disk.clone()))
+}
+
+fn pack(records: &[Vec<u8>]) -> (Vec<u8>, Vec<u64>) {
+    let mut offsets = vec![0];
+    records.iter().for_each(|record| offsets.push(offsets.last().unwrap() + record.len() as u64));
+    (records.concat(), offsets)
+}
+
+fn samples() -> (Vec<u8>, Vec<u64>) {
+    let records: Vec<Vec<u8>> =
+        (0..200u32).map(|i| format!("sample {} of a series, number {i}: {}", i % 7, i * i).into_bytes()).collect();
+    pack(&records)
+}
+
+fn run(disk: &SimDisk, codec: Codec, ops: &[Op], model: &mut Model) -> Result<()> {
+    let mut store = options(disk, codec).create(STORE)?;
+    model.created = true;
+    for op in ops {
+        match op {
+            Op::Append(records) => {
+                model.under_way.clone_from(records);
+                let (bytes, offsets) = pack(records);
+                let first = store.append(&bytes, &offsets)?;
+                assert_eq!(first, model.records.len() as u64);
+                model.records.append(&mut model.under_way);
+            }
+            Op::Sync => {
+                store.sync()?;
+                model.synced = model.records.len();
+            }
+            Op::TrainDict => {
+                let (bytes, offsets) = samples();
+                store.train_dict(&bytes, &offsets, DictSize::Bytes(1024))?;
+                model.synced = model.records.len();
+            }
+            Op::Reopen => {
+                store.close()?;
+                model.synced = model.records.len();
+                store = options(disk, codec).open_writable(STORE)?;
+            }
+            Op::NearChunkEnd => {
+                assert!(model.records.is_empty());
+                store.close()?;
+                disk.overwrite(&Path::new(STORE).join(META), 8, &(u32::MAX - 2000).to_le_bytes());
+                store = options(disk, codec).open_writable(STORE)?;
+            }
+        }
+    }
+    store.close()?;
+    model.synced = model.records.len();
+    Ok(())
+}
+
+/// The store's records are the model's, less a suffix of what was not promised.
+fn check(store: &Store, model: &Model, promised: usize, what: &str) -> usize {
+    let len = store.len() as usize;
+    let possible = model.records.len() + model.under_way.len();
+    assert!(len >= promised, "{what}: {len} records, {promised} were promised");
+    assert!(len <= possible, "{what}: {len} records, {possible} were appended");
+    assert!(
+        len <= model.records.len() || len == possible,
+        "{what}: {len} records hold a part of a batch that was under way"
+    );
+    for (i, wanted) in model.records.iter().chain(&model.under_way).take(len).enumerate() {
+        let found = store.get(i as u64).unwrap_or_else(|e| panic!("{what}: record {i}: {e}"));
+        assert_eq!(found, *wanted, "{what}: record {i}");
+    }
+    len
+}
+
+/// Opens what a crash left, to read and to write, and goes on with it.
+fn survive(disk: &SimDisk, codec: Codec, model: &Model, promised: usize, what: &str) {
+    let reader = match options(disk, codec).open(STORE) {
+        Err(Error::NotAStore { .. }) if !model.created => {
+            // What an interrupted creation left is no obstacle to another one.
+            let store = options(disk, codec).create(STORE).unwrap_or_else(|e| panic!("{what}: {e}"));
+            assert_eq!(store.len(), 0, "{what}");
+            return;
+        }
+        opened => opened.unwrap_or_else(|e| panic!("{what}: {e}")),
+    };
+    let seen = check(&reader, model, promised, what);
+    drop(reader);
+    let store = options(disk, codec).open_writable(STORE).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let len = check(&store, model, promised, what);
+    assert_eq!(seen, len, "{what}: a reader and a writer see different stores");
+    if codec == Codec::ZstdDict && !store.has_dict() {
+        assert_eq!(len, 0, "{what}: records without their dictionary");
+        let (bytes, offsets) = samples();
+        store.train_dict(&bytes, &offsets, DictSize::Bytes(1024)).unwrap_or_else(|e| panic!("{what}: {e}"));
+    }
+    let more = b"after the crash".to_vec();
+    store.append(&more, &[0, more.len() as u64]).unwrap_or_else(|e| panic!("{what}: {e}"));
+    store.close().unwrap_or_else(|e| panic!("{what}: {e}"));
+    let store = options(disk, codec).open(STORE).unwrap();
+    assert_eq!(store.len() as usize, len + 1, "{what}");
+    assert_eq!(store.get(len as u64).unwrap(), more, "{what}");
+    if len > 0 {
+        let wanted = model.records.iter().chain(&model.under_way).nth(len - 1).unwrap();
+        assert_eq!(store.get(len as u64 - 1).unwrap(), *wanted, "{what}");
+    }
+}
+
+fn crash_everywhere(codec: Codec, ops: &[Op]) {
+    let disk = SimDisk::new();
+    run(&disk, codec, ops, &mut Model::default()).unwrap();
+    let changes = disk.changes();
+    assert!(changes > 20, "the operations change the disk only {changes} times");
+    for at in 0..changes {
+        for seed in 0..3 {
+            let disk = SimDisk::new();
+            disk.set_fault(Some(Fault::Crash { at, seed }));
+            let mut model = Model::default();
+            run(&disk, codec, ops, &mut model).expect_err("the crash was not noticed");
+            assert!(disk.crashed());
+            survive(&disk.after_kill(), codec, &model, model.records.len(), &format!("killed at {at}, seed {seed}"));
+            for power in 0..4 {
+                let what = format!("power failed at {at}, seeds {seed} and {power}");
+                survive(&disk.after_power_failure(power), codec, &model, model.synced, &what);
+            }
+        }
+    }
+}
+
+fn records(of: std::ops::Range<u32>, scale: usize) -> Vec<Vec<u8>> {
+    of.map(|i| format!("record {i} ").into_bytes().repeat(i as usize % 5 * scale)).collect()
+}
+
+#[test]
+fn create_append_and_sync_crashed_everywhere() {
+    let ops = [
+        Op::Append(records(0..9, 3)),
+        Op::Append(records(9..10, 90)),
+        Op::Sync,
+        Op::Append(records(10..40, 2)),
+        Op::Append(records(40..43, 200)),
+        Op::Reopen,
+        Op::Append(records(43..45, 1)),
+        Op::Sync,
+        Op::Sync,
+    ];
+    crash_everywhere(Codec::Raw, &ops);
+    crash_everywhere(Codec::Zstd, &ops);
+}
+
+#[test]
+fn training_a_dictionary_crashed_everywhere() {
+    let ops = [Op::TrainDict, Op::Append(records(0..20, 5)), Op::Sync, Op::Append(records(20..24, 9))];
+    crash_everywhere(Codec::ZstdDict, &ops);
+}
+
+#[test]
+fn appending_over_a_chunk_edge_crashed_everywhere() {
+    let ops = [Op::NearChunkEnd, Op::Append(records(0..30, 20)), Op::Append(records(30..40, 9)), Op::Sync];
+    crash_everywhere(Codec::Raw, &ops);
+}
+
+#[test]
+fn a_failed_change_leaves_the_records_and_the_next_append_works() {
+    let ops = [Op::Append(records(0..9, 9)), Op::Append(records(9..30, 9)), Op::Sync, Op::Append(records(30..31, 2))];
+    let disk = SimDisk::new();
+    run(&disk, Codec::Zstd, &ops, &mut Model::default()).unwrap();
+    for at in 0..disk.changes() {
+        let disk = SimDisk::new();
+        disk.set_fault(Some(Fault::Fail { at, kind: ErrorKind::StorageFull }));
+        let mut model = Model::default();
+        if let Err(error) = run(&disk, Codec::Zstd, &ops, &mut model) {
+            assert!(matches!(&error, Error::Io { source, .. } if source.kind() == ErrorKind::StorageFull), "{error}");
+        }
+        survive(&disk.after_kill(), Codec::Zstd, &model, model.records.len(), &format!("failed at {at}"));
+        for power in 0..4 {
+            let what = format!("failed at {at}, power failed, seed {power}");
+            survive(&disk.after_power_failure(power), Codec::Zstd, &model, model.synced, &what);
+        }
+    }
+}
+
+#[test]
+fn a_full_disk_refuses_an_append_and_takes_it_when_there_is_room() {
+    let disk = SimDisk::new();
+    let store = options(&disk, Codec::Raw).create(STORE).unwrap();
+    let record = vec![7; 4000];
+    let (mut appended, full) = (0, 40_000);
+    disk.set_fault(Some(Fault::Full { bytes: full }));
+    let error = loop {
+        match store.append(&record, &[0, 4000]) {
+            Ok(index) => assert_eq!(index, appended),
+            Err(error) => break error,
+        }
+        appended += 1;
+    };
+    assert!(matches!(&error, Error::Io { source, .. } if source.kind() == ErrorKind::StorageFull), "{error}");
+    assert!(appended > 3);
+    assert_eq!(store.len(), appended);
+    disk.set_fault(None);
+    assert_eq!(store.append(&record, &[0, 4000]).unwrap(), appended);
+    store.close().unwrap();
+    let store = options(&disk, Codec::Raw).open(STORE).unwrap();
+    assert_eq!(store.len(), appended + 1);
+    (0..=appended).for_each(|i| assert_eq!(store.get(i).unwrap(), record));
+}
+
+#[test]
+fn a_failed_sync_is_never_tried_again() {
+    let disk = SimDisk::new();
+    let store = options(&disk, Codec::Raw).create(STORE).unwrap();
+    store.append(b"abc", &[0, 3]).unwrap();
+    disk.set_fault(Some(Fault::Fail { at: disk.changes(), kind: ErrorKind::Other }));
+    assert!(matches!(store.sync(), Err(Error::Io { action: "sync", .. })));
+    assert!(matches!(store.sync(), Err(Error::Poisoned { .. })));
+    assert!(matches!(store.append(b"abc", &[0, 3]), Err(Error::Poisoned { .. })));
+    assert_eq!(store.get(0).unwrap(), b"abc");
+}
+
+#[test]
+fn what_another_program_wrote_voids_the_slots() {
+    let disk = SimDisk::new();
+    let store = options(&disk, Codec::Raw).create(STORE).unwrap();
+    store.append(b"abcd", &[0, 4]).unwrap();
+    store.sync().unwrap();
+    store.append(b"efgh", &[0, 4]).unwrap();
+    // Killed before a sync; then Python, which sees one record, deletes it.
+    let disk = disk.after_kill();
+    let meta = Path::new(STORE).join(META);
+    disk.overwrite(&meta, 12, &0u32.to_le_bytes());
+    assert_eq!(options(&disk, Codec::Raw).open(STORE).unwrap().len(), 0);
+    // Even where it brings the header back to what it was before the first append.
+    disk.overwrite(&meta, 8, &0u32.to_le_bytes());
+    assert_eq!(options(&disk, Codec::Raw).open(STORE).unwrap().len(), 0);
+}
