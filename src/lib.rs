@@ -11,6 +11,7 @@ mod loader;
 
 #[cfg(feature = "ndarray")]
 pub use adapters::ndarray::ArrayShape;
+pub use convert::{Exported, Import, Imported, Progress, export_npy};
 pub use data::{
     AnyDataset, DType, DatasetOptions, DenseBatch, DenseDataset, Element, Kind, RaggedBatch, RaggedDataset, Selection,
     Shape,

@@ -7,7 +7,7 @@ use std::slice;
 
 use super::Element;
 use super::dtype::ByteOrder;
-use crate::engine::store::{Located, Store};
+use crate::engine::store::{Layout, Store};
 use crate::error::{Corruption, Error, Result};
 
 /// Fills `values` with the records at `indices`, each of `record_len` elements. An error leaves it empty.
@@ -26,22 +26,22 @@ pub(crate) fn gather_fixed<T: Element>(
     filled?.map_or(Ok(()), |bad| Err(bad.error(store, indices[bad.position / record_len])))
 }
 
-/// Fills `values` with the records at `indices`, which were looked up as `located`: whole elements each. An error
+/// Fills `values` with the records at `indices`, which were looked up as `layout`: whole elements each. An error
 /// leaves it empty.
 pub(crate) fn gather_located<T: Element>(
     store: &Store,
     indices: &[u64],
-    located: &Located,
+    layout: &Layout,
     order: ByteOrder,
     values: &mut Vec<T>,
 ) -> Result<()> {
-    let bytes = located.offsets.last().copied().unwrap_or(0);
+    let bytes = layout.offsets.last().copied().unwrap_or(0);
     let len = usize::try_from(bytes).ok().map(|bytes| bytes / size_of::<T>());
     // SAFETY: `Store::gather_located` fills its destination wholly, or fails.
-    let filled = unsafe { fill(values, len, order, |out| store.gather_located(located, out)) };
+    let filled = unsafe { fill(values, len, order, |out| store.gather_located(layout, out)) };
     filled?.map_or(Ok(()), |bad| {
         let offset = (bad.position * size_of::<T>()) as u64;
-        let slot = located.offsets.partition_point(|&begin| begin <= offset) - 1;
+        let slot = layout.offsets.partition_point(|&begin| begin <= offset) - 1;
         Err(bad.error(store, indices[slot]))
     })
 }

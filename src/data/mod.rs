@@ -19,6 +19,7 @@ mod typed;
 pub use any::AnyDataset;
 pub use batch::{DenseBatch, RaggedBatch};
 pub use dense::DenseDataset;
+pub(crate) use dtype::ByteOrder;
 pub use dtype::DType;
 pub use element::Element;
 pub use options::DatasetOptions;

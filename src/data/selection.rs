@@ -141,8 +141,8 @@ mod tests {
         assert_eq!(indices([true, false, true], 3)?, [0, 2]);
         assert_eq!(indices(vec![true, false, true], 3)?, [0, 2]);
         assert_eq!(indices(&[true, false, true][..], 3)?, [0, 2]);
-        assert_eq!(indices(5.., 5)?, []);
-        assert_eq!(indices(5..5, 5)?, []);
+        assert_eq!(indices(5.., 5)?, Vec::<u64>::new());
+        assert_eq!(indices(5..5, 5)?, Vec::<u64>::new());
         Ok(())
     }
 

@@ -1,1 +1,457 @@
+use std::collections::HashSet;
 
+use proptest::prelude::*;
+
+use super::*;
+
+const MODES: [Mode; 4] = [Mode::Sequential, Mode::Iid, Mode::Cyclic, Mode::CyclicCarry];
+
+/// Small, odd, around the end of the tables, and around squares.
+const LENGTHS: [u64; 17] = [2, 3, 4, 5, 7, 11, 13, 31, 97, 255, 256, 257, 259, 300, 511, 1000, 1021];
+
+fn sampler(mode: Mode, len: u64, batch_size: u64, seed: u64) -> Sampler {
+    Sampler::new(mode, len, batch_size, seed).unwrap()
+}
+
+fn permutation(len: u64, seed: u64, cycle: u64) -> Vec<u64> {
+    images(len, seed, cycle, 0..len)
+}
+
+fn images(len: u64, seed: u64, cycle: u64, positions: Range<u64>) -> Vec<u64> {
+    let mut out = Vec::new();
+    Permutation::new(len, seed, cycle).extend(positions, &mut out);
+    out
+}
+
+fn is_permutation(order: &[u64]) -> bool {
+    let mut sorted = order.to_vec();
+    sorted.sort_unstable();
+    sorted.iter().copied().eq(0..order.len() as u64)
+}
+
+/// Whether `chi_square` is no larger than chance makes it in all but one of 10^4 cases (Wilson and Hilferty 1931).
+fn is_plausible(chi_square: f64, freedom: f64) -> bool {
+    let variance = 2.0 / (9.0 * freedom);
+    ((chi_square / freedom).cbrt() - (1.0 - variance)) / variance.sqrt() < 3.719
+}
+
+fn chi_square(counts: &[u64]) -> f64 {
+    let expected = counts.iter().sum::<u64>() as f64 / counts.len() as f64;
+    assert!(expected >= 4.0, "too few draws for {} cells", counts.len());
+    counts.iter().map(|&count| (count as f64 - expected).powi(2) / expected).sum()
+}
+
+/// Counts how often each of `cells` is drawn, and compares that with equal chances.
+fn is_uniform(cells: u64, draws: impl IntoIterator<Item = u64>) -> bool {
+    let mut counts = vec![0; cells as usize];
+    draws.into_iter().for_each(|cell| counts[cell as usize] += 1);
+    cells == 1 || is_plausible(chi_square(&counts), cells as f64 - 1.0)
+}
+
+/// In which of `buckets` equal parts of `0..len` an index lies.
+fn bucket(index: u64, buckets: u64, len: u64) -> u64 {
+    (u128::from(index) * u128::from(buckets) / u128::from(len)) as u64
+}
+
+#[test]
+fn the_statistics_tell_chance_from_bias() {
+    // The quantiles of p = 10^-4.
+    for (quantile, freedom) in [(35.564, 10.0), (161.319, 100.0), (1174.9, 1000.0)] {
+        assert!(is_plausible(quantile * 0.98, freedom));
+        assert!(!is_plausible(quantile * 1.02, freedom));
+    }
+    assert!(is_uniform(10, (0..100_000).map(|draw| draw % 10)));
+    assert!(!is_uniform(10, (0..100_000).map(|draw| draw % 1021 % 10 % 9)));
+}
+
+#[test]
+fn every_short_permutation_is_a_bijection() {
+    for len in (1..=2000).chain([2047, 2048, 2049, 3000, 3481, 3599, 3600, 3601, 4095, 4097, 4999, 5000]) {
+        for (seed, cycle) in [(42, len), (len, 0)] {
+            assert!(is_permutation(&permutation(len, seed, cycle)), "{len} records, seed {seed}, cycle {cycle}");
+        }
+    }
+}
+
+#[test]
+fn long_permutations_stay_in_range_and_repeat_nothing() {
+    let narrow = 1 << 30;
+    for len in [(1 << 20) + 2000, 1 << 24, narrow, narrow + 1, (1 << 32) + 15, 1 << 40, LEN_LIMIT - 1, LEN_LIMIT] {
+        let width = (len - 1).isqrt() + 1;
+        let mut positions: Vec<u64> = [0, width - 500, len / 3, len / 2, len - width - 500, len - 4096]
+            .into_iter()
+            .flat_map(|start| start..start + 4096.min(len - start))
+            .collect();
+        positions.sort_unstable();
+        positions.dedup();
+        let mut seen = HashSet::new();
+        for position in positions {
+            let image = images(len, 7, 3, position..position + 1)[0];
+            assert!(image < len, "{len} records, position {position}");
+            assert!(seen.insert(image), "{len} records, position {position}");
+        }
+    }
+}
+
+#[test]
+fn a_long_permutation_is_a_bijection_as_a_whole() {
+    assert!(is_permutation(&permutation((1 << 20) + 2000, 42, 0)));
+}
+
+#[test]
+fn each_index_lands_everywhere() {
+    for len in LENGTHS {
+        let permutations = (100_000 / len).max(6 * len);
+        let mut counts = vec![0; (len * len) as usize];
+        for cycle in 0..permutations {
+            for (place, index) in permutation(len, 42, cycle).into_iter().enumerate() {
+                counts[place * len as usize + index as usize] += 1;
+            }
+        }
+        // Each row and each column of the table has a fixed sum, which leaves (len - 1)^2 degrees of freedom and
+        // stretches the statistic by len / (len - 1).
+        let freedom = (len - 1) as f64;
+        assert!(is_plausible(chi_square(&counts) * freedom / len as f64, freedom * freedom), "{len} records");
+    }
+}
+
+#[test]
+fn first_elements_and_pairs_are_uniform_over_seeds_and_over_cycles() {
+    for len in LENGTHS {
+        for seeds in [true, false] {
+            let firsts: Vec<[u64; 2]> = (0..100_000)
+                .map(|draw| if seeds { (draw, 5) } else { (5, draw) })
+                .map(|(seed, cycle)| images(len, seed, cycle, 0..2))
+                .map(|pair| [pair[0], pair[1]])
+                .collect();
+            assert!(is_uniform(len, firsts.iter().map(|pair| pair[0])), "first of {len}");
+            assert!(is_uniform(len, firsts.iter().map(|pair| pair[1])), "second of {len}");
+            let apart = |pair: &[u64; 2]| (pair[1] + len - pair[0]) % len - 1;
+            assert!(is_uniform(len - 1, firsts.iter().map(apart)), "difference of a pair of {len}");
+            if len < 100 {
+                let pair = |pair: &[u64; 2]| pair[0] * (len - 1) + apart(pair);
+                assert!(is_uniform(len * (len - 1), firsts.iter().map(pair)), "pairs of {len}");
+            }
+        }
+    }
+}
+
+#[test]
+fn neighbours_within_a_permutation_and_between_cycles_are_unrelated() {
+    for len in LENGTHS.into_iter().filter(|len| *len > 200) {
+        let width = (len - 1).isqrt() + 1;
+        for distance in [1, 2, width - 1, width, 2 * width] {
+            let orders = (0..400_000 / len + 1).map(|cycle| permutation(len, 9, cycle));
+            let apart = orders.flat_map(|order| {
+                let pairs = order.iter().zip(&order[distance as usize..]);
+                pairs.map(|(a, b)| (b + len - a) % len - 1).collect::<Vec<_>>()
+            });
+            assert!(is_uniform(len - 1, apart), "{len} records, distance {distance}");
+        }
+        let moved = (0..200_000 / len + 1).flat_map(|cycle| {
+            let next = permutation(len, 9, cycle + 1);
+            permutation(len, 9, cycle).into_iter().zip(next).map(|(a, b)| (b + len - a) % len).collect::<Vec<_>>()
+        });
+        assert!(is_uniform(len, moved), "{len} records, from cycle to cycle");
+    }
+}
+
+#[test]
+fn neighbours_in_long_permutations_are_unrelated() {
+    for len in [(1 << 20) + 2000, 999_999_937, 1 << 30, (1 << 30) + 1, (1 << 40) + 7, LEN_LIMIT] {
+        let images = images(len, 3, 1, 1000..401_000);
+        let pairs = || images.chunks_exact(2);
+        assert!(is_uniform(4096, pairs().map(|p| bucket(p[0], 64, len) * 64 + bucket(p[1], 64, len))), "{len}");
+        assert!(is_uniform(4096, pairs().map(|p| p[0] % 64 * 64 + p[1] % 64)), "{len}, low bits");
+        let apart = pairs().map(|p| bucket((p[1] + len - p[0]) % len, 1000, len));
+        assert!(is_uniform(1000, apart), "{len}, differences");
+    }
+}
+
+#[test]
+fn iid_draws_are_uniform_and_unrelated() {
+    for len in LENGTHS {
+        let draws = sampler(Mode::Iid, len, 200_000, 42).batch(len);
+        assert!(is_uniform(len, draws.iter().copied()), "{len} records");
+        if len < 100 {
+            assert!(is_uniform(len * len, draws.chunks_exact(2).map(|pair| pair[0] * len + pair[1])), "{len} records");
+            assert!(is_uniform(len * len, draws[1..].chunks_exact(2).map(|pair| pair[0] * len + pair[1])), "{len}");
+        }
+        let firsts = (0..100_000).map(|step| sampler(Mode::Iid, len, 1, 42).batch(step)[0]);
+        assert!(is_uniform(len, firsts), "first draws of {len}");
+    }
+}
+
+/// Without the rejection, 3/4 of 2^32 would show in which remainder of 3 an index has.
+#[test]
+fn iid_draws_have_no_bias_near_a_power_of_two() {
+    for len in [3 << 30, (1 << 32) - 1, 1 << 32, (1 << 32) + 1, 3 << 33, 3 << 60, LEN_LIMIT - 1] {
+        let draws = sampler(Mode::Iid, len, 200_000, 1).batch(0);
+        assert!(draws.iter().all(|index| *index < len));
+        assert!(is_uniform(3, draws.iter().map(|index| index % 3)), "{len} records, remainders");
+        assert!(is_uniform(96, draws.iter().map(|index| bucket(*index, 96, len))), "{len} records, parts");
+        let pairs = draws.chunks_exact(2).map(|pair| pair[0] % 3 * 3 + pair[1] % 3);
+        assert!(is_uniform(9, pairs), "{len} records, pairs");
+    }
+}
+
+#[test]
+fn seed_bytes_are_uniform_and_differ_in_every_argument() {
+    let mut seen = HashSet::new();
+    let mut bytes = Vec::new();
+    for seed in 0..16 {
+        for step in 0..64 {
+            for position in 0..32 {
+                let drawn = seed_bytes(seed, step, position);
+                assert!(seen.insert(drawn), "seed {seed}, step {step}, position {position}");
+                bytes.extend(drawn.map(u64::from));
+            }
+        }
+    }
+    assert!(is_uniform(256, bytes.iter().copied()));
+    assert!(is_uniform(65536, bytes.chunks_exact(2).map(|pair| pair[0] * 256 + pair[1])));
+    assert!(is_uniform(256, bytes.chunks_exact(32).map(|drawn| drawn[0])));
+}
+
+/// What a mode draws, one index at a time: the model that batches are compared with. Iid has none but its own draws.
+fn index_at(sampler: &Sampler, step: u64, position: u64) -> u64 {
+    let len = u128::from(sampler.len());
+    let running = u128::from(step) * u128::from(sampler.batch_size()) + u128::from(position);
+    let shuffled = |cycle: u128, place: u128| {
+        let place = place as u64;
+        images(sampler.len(), sampler.seed(), cycle as u64, place..place + 1)[0]
+    };
+    match sampler.mode() {
+        Mode::Sequential => (running % len) as u64,
+        Mode::Iid => {
+            let mut out = Vec::new();
+            sampler.batch_into(step, position..position + 1, &mut out);
+            out[0]
+        }
+        Mode::Cyclic => {
+            let steps = sampler.steps_per_cycle().unwrap();
+            let place = step % steps * sampler.batch_len() + position;
+            shuffled(u128::from(step / steps), u128::from(place))
+        }
+        Mode::CyclicCarry => shuffled(running / len, running % len),
+    }
+}
+
+fn any_step() -> impl Strategy<Value = u64> {
+    prop_oneof![0..50_u64, Just(1_000_000_000_000), any::<u64>(), u64::MAX - 3..=u64::MAX]
+}
+
+fn any_len() -> impl Strategy<Value = u64> {
+    prop_oneof![1..20_u64, 200..700_u64, 1..1_u64 << 24, 1..=LEN_LIMIT, Just(LEN_LIMIT)]
+}
+
+proptest! {
+    #[test]
+    fn batches_follow_the_model(
+        mode in prop::sample::select(&MODES[..]), len in any_len(), batch_size in 1..200_u64, seed: u64, step in any_step(),
+    ) {
+        let sampler = sampler(mode, len, batch_size, seed);
+        let expected: Vec<u64> = (0..sampler.batch_len()).map(|position| index_at(&sampler, step, position)).collect();
+        prop_assert!(expected.iter().all(|index| *index < len));
+        prop_assert_eq!(sampler.batch(step), expected);
+    }
+
+    #[test]
+    fn a_part_of_a_batch_is_that_part_of_the_whole(
+        mode in prop::sample::select(&MODES[..]), len in any_len(), batch_size in 1..200_u64, seed: u64, step in any_step(),
+        start in 0..250_u64, end in 0..250_u64,
+    ) {
+        let sampler = sampler(mode, len, batch_size, seed);
+        let batch = sampler.batch(step);
+        let mut part = vec![99; 7];
+        sampler.batch_into(step, start..end, &mut part);
+        let expected: Vec<u64> =
+            (start..end).filter_map(|position| batch.get(position as usize).copied()).collect();
+        prop_assert_eq!(part, expected);
+    }
+
+    #[test]
+    fn ranks_together_read_the_batch(
+        mode in prop::sample::select(&MODES[..]), len in any_len(), batch_size in 1..200_u64, seed: u64, step in any_step(),
+        world in prop::sample::select(&[1_u64, 2, 3, 4, 7, 8][..]),
+    ) {
+        let sampler = sampler(mode, len, batch_size, seed);
+        let mut union = Vec::new();
+        let mut part = Vec::new();
+        for rank in 0..world {
+            let range = Shard::new(rank, world).unwrap().range(sampler.batch_len());
+            sampler.batch_into(step, range, &mut part);
+            prop_assert!(part.len() as u64 >= sampler.batch_len() / world);
+            prop_assert!(part.len() as u64 <= sampler.batch_len().div_ceil(world));
+            union.append(&mut part);
+        }
+        prop_assert_eq!(union, sampler.batch(step));
+    }
+
+    #[test]
+    fn a_cycle_repeats_nothing(len in 1..900_u64, batch_size in 1..900_u64, seed: u64, cycle in 0..u64::MAX / 900) {
+        let cyclic = sampler(Mode::Cyclic, len, batch_size, seed);
+        let steps = cyclic.steps_per_cycle().unwrap();
+        let drawn: Vec<u64> = (cycle * steps..(cycle + 1) * steps).flat_map(|step| cyclic.batch(step)).collect();
+        prop_assert_eq!(drawn.len() as u64, if batch_size < len { len - len % batch_size } else { len });
+        prop_assert_eq!(drawn.iter().collect::<HashSet<_>>().len(), drawn.len());
+    }
+
+    #[test]
+    fn a_cycle_that_carries_on_shows_every_record_once(len in 1..900_u64, batch_size in 1..900_u64, seed: u64) {
+        let carrying = sampler(Mode::CyclicCarry, len, batch_size, seed);
+        let drawn: Vec<u64> = (0..(3 * len).div_ceil(batch_size)).flat_map(|step| {
+            let batch = carrying.batch(step);
+            assert_eq!(batch.len() as u64, batch_size);
+            batch
+        }).collect();
+        for cycle in drawn.chunks_exact(len as usize) {
+            prop_assert!(is_permutation(cycle));
+        }
+    }
+
+    #[test]
+    fn parts_of_any_length_join(batch_len: u64, world in 1..2000_u64) {
+        let mut end = 0;
+        for rank in 0..world {
+            let range = Shard::new(rank, world).unwrap().range(batch_len);
+            prop_assert_eq!(range.start, end);
+            end = range.end;
+        }
+        prop_assert_eq!(end, batch_len);
+    }
+}
+
+#[test]
+fn no_two_seeds_steps_or_cycles_give_the_same_batch() {
+    for mode in [Mode::Iid, Mode::Cyclic, Mode::CyclicCarry] {
+        for len in [100, 1_000_000, 1 << 40] {
+            let mut seen = HashSet::new();
+            for seed in (0..30).chain([u64::MAX, 1 << 63]) {
+                for step in (0..30).chain([u64::MAX, 1 << 63]) {
+                    assert!(
+                        seen.insert(sampler(mode, len, 50, seed).batch(step)),
+                        "{mode:?}, seed {seed}, step {step}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_dropped_remainder_differs_from_cycle_to_cycle() {
+    let cyclic = sampler(Mode::Cyclic, 1000, 300, 42);
+    let drawn: HashSet<u64> = (0..3).flat_map(|step| cyclic.batch(step)).collect();
+    let later: HashSet<u64> = (3..30).flat_map(|step| cyclic.batch(step)).collect();
+    assert_eq!(drawn.len(), 900);
+    assert_eq!(later.len(), 1000);
+}
+
+#[test]
+fn fewer_records_than_a_batch() {
+    let lengths = MODES.map(|mode| sampler(mode, 3, 8, 42).batch(5).len());
+    assert_eq!(lengths, [8, 8, 3, 8]);
+    assert_eq!(sampler(Mode::Sequential, 3, 8, 42).batch(0), [0, 1, 2, 0, 1, 2, 0, 1]);
+    assert_eq!(sampler(Mode::Cyclic, 3, 8, 42).steps_per_cycle(), Some(1));
+}
+
+#[test]
+fn what_cannot_be_drawn_is_refused() {
+    for (len, batch_size) in [(0, 1), (1, 0), (0, 0), (LEN_LIMIT + 1, 1), (u64::MAX, 1), (1, u64::MAX)] {
+        let refused = Sampler::new(Mode::Cyclic, len, batch_size, 0);
+        assert!(matches!(refused, Err(Error::Invalid { .. })), "{len} records, batch size {batch_size}");
+    }
+    for (rank, world) in [(0, 0), (1, 1), (5, 4), (u64::MAX, u64::MAX)] {
+        assert!(matches!(Shard::new(rank, world), Err(Error::Invalid { .. })), "rank {rank} of {world}");
+    }
+}
+
+#[test]
+fn shards_and_modes_survive_serde_and_no_impossible_shard_does() {
+    let shard = Shard::new(2, 3).unwrap();
+    let text = serde_json::to_string(&shard).unwrap();
+    assert_eq!(text, r#"{"rank":2,"world":3}"#);
+    assert_eq!(serde_json::from_str::<Shard>(&text).unwrap(), shard);
+    assert!(serde_json::from_str::<Shard>(r#"{"rank":3,"world":3}"#).is_err());
+    assert_eq!(Shard::default(), Shard::new(0, 1).unwrap());
+    assert_eq!(serde_json::to_string(&MODES).unwrap(), r#"["sequential","iid","cyclic","cyclic_carry"]"#);
+}
+
+/// The order is stable for ever: these numbers may not change.
+#[test]
+fn the_first_indices_stay_as_they_are() {
+    let golden = [
+        (Mode::Sequential, 10, 0, 0, [0, 1, 2, 3, 4, 5]),
+        (Mode::Sequential, 100, 42, 7, [42, 43, 44, 45, 46, 47]),
+        (Mode::Sequential, 256, 42, 1, [6, 7, 8, 9, 10, 11]),
+        (Mode::Sequential, 257, 42, 0, [0, 1, 2, 3, 4, 5]),
+        (Mode::Sequential, 60000, 1, 1000000000000, [0, 1, 2, 3, 4, 5]),
+        (Mode::Sequential, 1050576, 42, 3, [18, 19, 20, 21, 22, 23]),
+        (Mode::Sequential, 3221225472, u64::MAX, 5, [30, 31, 32, 33, 34, 35]),
+        (
+            Mode::Sequential,
+            1099511627776,
+            42,
+            u64::MAX,
+            [1099511627770, 1099511627771, 1099511627772, 1099511627773, 1099511627774, 1099511627775],
+        ),
+        (Mode::Iid, 10, 0, 0, [3, 7, 6, 5, 0, 6]),
+        (Mode::Iid, 100, 42, 7, [17, 11, 69, 15, 26, 96]),
+        (Mode::Iid, 256, 42, 1, [18, 58, 237, 130, 35, 212]),
+        (Mode::Iid, 257, 42, 0, [33, 24, 189, 24, 115, 136]),
+        (Mode::Iid, 60000, 1, 1000000000000, [47851, 35251, 4728, 31226, 53006, 37122]),
+        (Mode::Iid, 1050576, 42, 3, [335965, 176623, 307668, 648207, 427269, 1025087]),
+        (Mode::Iid, 3221225472, u64::MAX, 5, [2715463929, 167074190, 2820998099, 113769618, 2460360719, 870421821]),
+        (
+            Mode::Iid,
+            1099511627776,
+            42,
+            u64::MAX,
+            [909827147243, 173885653859, 485060093932, 948397676478, 236506779795, 926652754940],
+        ),
+        (Mode::Cyclic, 10, 0, 0, [6, 4, 5, 9, 8, 1]),
+        (Mode::Cyclic, 100, 42, 7, [65, 54, 98, 87, 23, 64]),
+        (Mode::Cyclic, 256, 42, 1, [248, 0, 187, 202, 62, 40]),
+        (Mode::Cyclic, 257, 42, 0, [139, 131, 197, 193, 61, 94]),
+        (Mode::Cyclic, 60000, 1, 1000000000000, [40016, 22198, 52839, 7573, 15970, 13689]),
+        (Mode::Cyclic, 1050576, 42, 3, [345012, 805318, 649482, 872310, 979281, 175004]),
+        (Mode::Cyclic, 3221225472, u64::MAX, 5, [1017730932, 1026121970, 64455273, 1680087178, 782499177, 882956557]),
+        (
+            Mode::Cyclic,
+            1099511627776,
+            42,
+            u64::MAX,
+            [984379063089, 259944498053, 961986045016, 216672325118, 295493034278, 1067850279980],
+        ),
+        (Mode::CyclicCarry, 10, 0, 0, [6, 4, 5, 9, 8, 1]),
+        (Mode::CyclicCarry, 100, 42, 7, [65, 54, 98, 87, 23, 64]),
+        (Mode::CyclicCarry, 256, 42, 1, [248, 0, 187, 202, 62, 40]),
+        (Mode::CyclicCarry, 257, 42, 0, [139, 131, 197, 193, 61, 94]),
+        (Mode::CyclicCarry, 60000, 1, 1000000000000, [40016, 22198, 52839, 7573, 15970, 13689]),
+        (Mode::CyclicCarry, 1050576, 42, 3, [345012, 805318, 649482, 872310, 979281, 175004]),
+        (
+            Mode::CyclicCarry,
+            3221225472,
+            u64::MAX,
+            5,
+            [1017730932, 1026121970, 64455273, 1680087178, 782499177, 882956557],
+        ),
+        (
+            Mode::CyclicCarry,
+            1099511627776,
+            42,
+            u64::MAX,
+            [547675698618, 589439675476, 201596831863, 591840454068, 84431413041, 499044899358],
+        ),
+    ];
+    for (mode, len, seed, step, expected) in golden {
+        let batch = sampler(mode, len, 6, seed).batch(step);
+        assert_eq!(batch, expected, "{mode:?}, {len} records, seed {seed}, step {step}");
+    }
+    let bytes = [
+        191, 94, 159, 191, 226, 94, 208, 140, 193, 49, 127, 73, 163, 193, 208, 95, 193, 35, 95, 101, 63, 185, 5, 93,
+        187, 114, 238, 89, 108, 122, 222, 132,
+    ];
+    assert_eq!(seed_bytes(42, 1000, 7), bytes);
+}

@@ -216,7 +216,8 @@ fn a_dictionary_is_trained_or_refused_clearly() {
         let done = store.train_dict(b"abc", &[0, 3], DictSize::Bytes(size));
         assert!(matches!(done, Err(Error::Invalid { .. })), "{size}");
     }
-    let samples: Vec<Vec<u8>> = (0..2000u32).map(|i| format!("key{}: value{} of a long common text", i % 97, i * i).into_bytes()).collect();
+    let samples: Vec<Vec<u8>> =
+        (0..2000u32).map(|i| format!("key{}: value{} of a long common text", i % 97, i * i).into_bytes()).collect();
     let packed = pack(&samples);
     for size in [1, 7, 8, 255, 256, 1000] {
         store.train_dict(&packed.bytes, &packed.offsets, DictSize::Bytes(size)).unwrap();

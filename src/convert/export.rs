@@ -1,0 +1,300 @@
+//! Stores out into .npy files.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use super::npy::header_bytes;
+use super::place::NewFile;
+use super::schema::{Schema, read_schema};
+use super::table::BLOCK;
+use crate::error::{Corruption, Error, Result};
+use crate::{Records, Store, StoreOptions};
+
+/// Records whose lengths are looked up at once.
+const LENGTHS: u64 = 64 << 10;
+
+/// What an export wrote.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Exported {
+    /// Records of the store.
+    pub records: u64,
+    /// The shape of the array in the .npy file.
+    pub shape: Vec<u64>,
+    /// The file of row counts, written for a ragged store.
+    pub row_counts: Option<PathBuf>,
+}
+
+/// Writes the records of `store` to the .npy file `out`, in C order, with the dtype of the store.
+///
+/// A dense store of `n` records gives an array of shape `(n, …)`. A ragged store gives all rows, end to end, and a
+/// second file, `OUT.rows.npy` beside `OUT.npy`, with the number of rows of each record as `i64`; a store of raw records
+/// counts as one of rows of `u8`. bfloat16 is written as `<V2`, which NumPy reads as two raw bytes. Dates, complex
+/// numbers and strings, which this crate only carries, are written as they are; structures become raw bytes (`|V12`).
+///
+/// # Errors
+///
+/// An existing `out` is an error, as are pickled objects, and records whose length does not fit the schema. A failure
+/// leaves no file.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # let (store, out) = (dir.path().join("words"), dir.path().join("words.npy"));
+/// use loaderx::{Import, export_npy};
+///
+/// Import::new().records(["one", "", "three"], &store)?;
+/// let exported = export_npy(&store, &out)?;
+/// assert_eq!((exported.records, exported.shape), (3, vec![8]));
+/// assert!(dir.path().join("words.rows.npy").exists());
+/// # Ok(())
+/// # }
+/// ```
+pub fn export_npy(store: impl AsRef<Path>, out: impl AsRef<Path>) -> Result<Exported> {
+    let (path, out) = (store.as_ref(), out.as_ref());
+    let store = StoreOptions::new().open(path)?;
+    let schema = match store.schema_bytes()? {
+        Some(bytes) => read_schema(path, &bytes)?,
+        None => Schema { kind: "ragged".into(), dtype: "|u1".into(), item_shape: Vec::new() },
+    };
+    let export = Export { records: store.len(), row_bytes: row_bytes(path, &schema)?, store, schema };
+    if export.schema.kind == "dense" { export.dense(out) } else { export.ragged(out) }
+}
+
+/// A store that is written out, as it was when it was opened.
+struct Export {
+    store: Store,
+    schema: Schema,
+    records: u64,
+    /// Bytes of a row; of a record, in a dense store.
+    row_bytes: u64,
+}
+
+impl Export {
+    fn dense(self, out: &Path) -> Result<Exported> {
+        let mut file = NewFile::create(out)?;
+        let shape = [&[self.records], &self.schema.item_shape[..]].concat();
+        file.write_all(&header_bytes(self.store.path(), &self.schema.dtype, &shape)?)?;
+        self.each_lengths(|first, lengths| {
+            self.check(first, lengths, "the length of an item", |len| len == self.row_bytes)?;
+            self.write_records(first, lengths, &mut file)
+        })?;
+        file.finish()?;
+        Ok(Exported { records: self.records, shape, row_counts: None })
+    }
+
+    fn ragged(self, out: &Path) -> Result<Exported> {
+        if self.row_bytes == 0 {
+            let reason = "its records have no number of rows";
+            return Err(Error::unsupported(self.store.path(), "a ragged store whose rows have no bytes", reason));
+        }
+        let counts_path = counts_path(out);
+        let (mut file, mut counts) = (NewFile::create(out)?, NewFile::create(&counts_path)?);
+        counts.write_all(&header_bytes(&counts_path, "<i8", &[self.records])?)?;
+        let mut rows = 0;
+        self.each_lengths(|first, lengths| {
+            self.check(first, lengths, "a multiple of a row's length", |len| len.is_multiple_of(self.row_bytes))?;
+            let lengths = lengths.iter().map(|len| len / self.row_bytes);
+            rows += lengths.clone().sum::<u64>();
+            counts.write_all(&lengths.flat_map(u64::to_le_bytes).collect::<Vec<u8>>())
+        })?;
+        let shape = [&[rows], &self.schema.item_shape[..]].concat();
+        file.write_all(&header_bytes(self.store.path(), &self.schema.dtype, &shape)?)?;
+        self.each_lengths(|first, lengths| self.write_records(first, lengths, &mut file))?;
+        counts.finish()?;
+        file.finish()?;
+        Ok(Exported { records: self.records, shape, row_counts: Some(counts_path) })
+    }
+
+    /// Calls `each` with the lengths of all records, some at a time, and the index of the first.
+    fn each_lengths(&self, mut each: impl FnMut(u64, &[u64]) -> Result<()>) -> Result<()> {
+        for first in (0..self.records).step_by(LENGTHS as usize) {
+            let indices: Vec<u64> = (first..self.records.min(first + LENGTHS)).collect();
+            each(first, &self.store.lengths(&indices)?)?;
+        }
+        Ok(())
+    }
+
+    /// Refuses a record whose length is not what the schema says.
+    fn check(&self, first: u64, lengths: &[u64], expected: &str, fits: impl Fn(u64) -> bool) -> Result<()> {
+        match lengths.iter().position(|len| !fits(*len)) {
+            None => Ok(()),
+            Some(at) => Err(Error::Corrupt(Box::new(Corruption {
+                path: self.store.path().to_path_buf(),
+                record: Some(first + at as u64),
+                expected: format!("{expected}, {} bytes", self.row_bytes),
+                found: format!("{} bytes", lengths[at]),
+                ..Corruption::default()
+            }))),
+        }
+    }
+
+    /// Writes records, whose lengths are known, in blocks of bounded size.
+    fn write_records(&self, first: u64, lengths: &[u64], file: &mut NewFile) -> Result<()> {
+        let mut records = Records::default();
+        let mut write = |indices: Range<u64>| {
+            self.store.gather_into(&indices.collect::<Vec<u64>>(), &mut records)?;
+            file.write_all(&records.bytes)
+        };
+        let (mut start, mut bytes) = (first, 0);
+        for (index, len) in (first..).zip(lengths) {
+            if bytes + len > BLOCK && index > start {
+                write(start..index)?;
+                (start, bytes) = (index, 0);
+            }
+            bytes += len;
+        }
+        write(start..first + lengths.len() as u64)
+    }
+}
+
+/// Bytes of an item, from the schema.
+fn row_bytes(path: &Path, schema: &Schema) -> Result<u64> {
+    let unsupported = |reason: &str| Error::unsupported(path, format!("dtype {:?}", schema.dtype), reason);
+    let size = element_size(&schema.dtype).ok_or_else(|| unsupported("a .npy file cannot carry it as it is"))?;
+    let bytes = schema.item_shape.iter().try_fold(size, |bytes, dimension| bytes.checked_mul(*dimension));
+    bytes.ok_or_else(|| unsupported("the item shape overflows"))
+}
+
+/// Bytes of an element of a plain dtype, as `dtype.str` names it: `<f4`, `|S5`, `<U5`, `<M8[ns]`.
+fn element_size(descr: &str) -> Option<u64> {
+    let rest = descr.strip_prefix(['<', '>', '|', '='])?;
+    let kind = rest.chars().next().filter(|kind| "biufcmMSUV".contains(*kind))?;
+    let digits = rest[1..].split('[').next()?;
+    let unit = &rest[1 + digits.len()..];
+    let plain =
+        unit.is_empty() || unit.strip_prefix('[')?.strip_suffix(']')?.chars().all(|c| c.is_ascii_alphanumeric());
+    if !plain || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
+        return None;
+    }
+    let size: u64 = digits.parse().ok()?;
+    if kind == 'U' { size.checked_mul(4) } else { Some(size) }
+}
+
+/// `OUT.rows.npy` beside `OUT.npy`.
+fn counts_path(out: &Path) -> PathBuf {
+    let mut name = out
+        .file_stem()
+        .filter(|_| out.extension() == Some("npy".as_ref()))
+        .or(out.file_name())
+        .unwrap_or_default()
+        .to_owned();
+    name.push(".rows.npy");
+    out.with_file_name(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use proptest::prelude::*;
+
+    use super::super::tests::npy;
+    use super::*;
+    use crate::{Codec, Import};
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+        #[test]
+        fn a_dense_store_gives_the_file_that_it_came_from(
+            descr in prop::sample::select(vec!["|b1", "<i2", "<f4", "<V2"]),
+            rows in 0u64..200,
+            item in prop::collection::vec(0u64..5, 0..3),
+        ) {
+            let directory = tempfile::tempdir().unwrap();
+            let path = |name: &str| directory.path().join(name);
+            let shape = [&[rows], &item[..]].concat();
+            let len = shape.iter().product::<u64>() * element_size(descr).unwrap();
+            let bytes = npy(descr, false, &shape, &(0..len).map(|i| (i % 2) as u8).collect::<Vec<u8>>());
+            fs::write(path("a.npy"), &bytes).unwrap();
+            let import = Import::new();
+            let import = if descr == "<V2" { import.dtype(crate::DType::BF16) } else { import };
+            import.npy(path("a.npy"), path("store")).unwrap();
+            let exported = export_npy(path("store"), path("b.npy")).unwrap();
+            prop_assert_eq!(exported, Exported { records: rows, shape, row_counts: None });
+            prop_assert_eq!(fs::read(path("b.npy")).unwrap(), bytes);
+            let again = export_npy(path("store"), path("b.npy"));
+            prop_assert!(matches!(again, Err(Error::Exists { .. })), "{again:?}");
+        }
+
+        #[test]
+        fn a_ragged_store_gives_its_rows_and_their_counts(
+            records in prop::collection::vec(prop::collection::vec(any::<[u8; 6]>(), 0..5), 0..100),
+        ) {
+            let directory = tempfile::tempdir().unwrap();
+            let path = |name: &str| directory.path().join(name);
+            let packed = records.iter().map(|record| record.concat());
+            Import::new().ragged(crate::DType::I16, &[3], packed, &path("store")).unwrap();
+            let exported = export_npy(path("store"), path("a.npy")).unwrap();
+            let (count, rows) = (records.len() as u64, records.concat().len() as u64);
+            let row_counts = Some(path("a.rows.npy"));
+            prop_assert_eq!(exported, Exported { records: count, shape: vec![rows, 3], row_counts });
+            let rows = npy("<i2", false, &[rows, 3], &records.concat().concat());
+            prop_assert_eq!(fs::read(path("a.npy")).unwrap(), rows);
+            let counts: Vec<u8> = records.iter().flat_map(|record| (record.len() as i64).to_le_bytes()).collect();
+            prop_assert_eq!(fs::read(path("a.rows.npy")).unwrap(), npy("<i8", false, &[count], &counts));
+        }
+    }
+
+    #[test]
+    fn raw_records_count_as_rows_of_bytes() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        let store = StoreOptions::new().codec(Codec::Raw).create(path("store")).unwrap();
+        store.append(b"onethree", &[0, 3, 3, 8]).unwrap();
+        store.close().unwrap();
+        assert_eq!(export_npy(path("store"), path("a.npy")).unwrap().shape, [8]);
+        assert_eq!(fs::read(path("a.npy")).unwrap(), npy("|u1", false, &[8], b"onethree"));
+    }
+
+    #[test]
+    fn a_dtype_that_is_only_carried_is_written_as_it_is() {
+        for (descr, bytes) in [(">i4", 4), ("|V4", 4), ("<c8", 8)] {
+            let directory = tempfile::tempdir().unwrap();
+            let path = |name: &str| directory.path().join(name);
+            let schema = super::super::schema::schema_bytes("dense", crate::DType::I32, &[], Codec::Raw);
+            let at = schema.windows(3).position(|window| window == b"<i4").unwrap();
+            let schema = [&schema[..at], descr.as_bytes(), &schema[at + 3..]].concat();
+            let store = StoreOptions::new().codec(Codec::Raw).create_with_schema(&path("store"), &schema).unwrap();
+            let data: Vec<u8> = (0..2 * bytes).collect();
+            store.append(&data, &[0, bytes.into(), (2 * bytes).into()]).unwrap();
+            store.close().unwrap();
+            export_npy(path("store"), path("a.npy")).unwrap();
+            assert_eq!(fs::read(path("a.npy")).unwrap(), npy(descr, false, &[2], &data));
+        }
+    }
+
+    #[test]
+    fn a_failed_export_leaves_no_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        let schema = super::super::schema::schema_bytes("dense", crate::DType::I16, &[2], Codec::Raw);
+        let store = StoreOptions::new().create_with_schema(&path("store"), &schema).unwrap();
+        store.append(b"fourtwo", &[0, 4, 7]).unwrap();
+        store.close().unwrap();
+        let error = export_npy(path("store"), path("a.npy")).unwrap_err().to_string();
+        assert!(error.contains("record 1: expected the length of an item, 4 bytes, found 3 bytes"), "{error}");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn the_size_of_an_element_is_read_from_its_plain_name_alone() {
+        for (descr, size) in
+            [("<f4", 4), (">f8", 8), ("|u1", 1), ("|V12", 12), ("<U5", 20), ("|S0", 0), ("<M8[ns]", 8), ("<m8[25s]", 8)]
+        {
+            assert_eq!(element_size(descr), Some(size), "{descr}");
+        }
+        for descr in
+            ["", "<", "|O", "f4", "<f", "<f4'", "<M8[n'", "<M8[']", "<i4, ", "<U9223372036854775807", "é4", "<é"]
+        {
+            assert_eq!(element_size(descr), None, "{descr}");
+        }
+    }
+
+    #[test]
+    fn row_counts_lie_beside_the_rows() {
+        for (out, counts) in [("a/b.npy", "a/b.rows.npy"), ("b", "b.rows.npy"), ("b.x", "b.x.rows.npy")] {
+            assert_eq!(counts_path(Path::new(out)), Path::new(counts));
+        }
+    }
+}
