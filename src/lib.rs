@@ -19,4 +19,7 @@ pub use data::{
 pub use engine::sampler::{Mode, Sampler, Shard};
 pub use engine::store::{Codec, DictSize, ReadMode, Records, Stats, Store, StoreOptions};
 pub use error::{Corruption, Error, Result};
-pub use loader::Stream;
+pub use loader::{
+    Adapter, DataLoader, DataLoaderBuilder, Drawn, Explanation, Format, LoaderState, Metrics, NamedBatch, NamedStreams,
+    Native, Pass, StepContext, Stream, StreamPart,
+};
