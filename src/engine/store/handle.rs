@@ -444,12 +444,6 @@ impl Store {
             Ok(None)
         }
     }
-
-    /// Replaces schema.msgpack, in one step that is durable.
-    pub(crate) fn replace_schema(&self, schema: &[u8]) -> Result<()> {
-        let _writer = self.writer("change the schema")?;
-        replace(&*self.options.disk, &self.dir.join(SCHEMA), schema)
-    }
 }
 
 impl Drop for Store {

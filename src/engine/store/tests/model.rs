@@ -294,7 +294,9 @@ fn compacting_gives_the_blocks_back() {
     let dir = tempfile::tempdir().unwrap();
     let mut store = Store::create(dir.path().join("store"), Codec::Raw).unwrap();
     let record = vec![1; 1 << 20];
-    (0..16).for_each(|_| drop(store.append(&record, &[0, 1 << 20]).unwrap()));
+    for i in 0..16 {
+        assert_eq!(store.append(&record, &[0, 1 << 20]).unwrap(), i);
+    }
     let blocks = || -> u64 {
         std::fs::read_dir(dir.path().join("store"))
             .unwrap()
