@@ -70,7 +70,7 @@ pub use data::{
     Shape,
 };
 pub use engine::sampler::{Mode, Sampler, Shard};
-pub use engine::store::{Codec, DictSize, ReadMode, Records, Stats, Store, StoreOptions};
+pub use engine::store::{Codec, DictSize, ReadMode, Records, Stats, Store, StoreOptions, Verification, Verify};
 pub use error::{Corruption, Error, Result};
 pub use loader::{
     Adapter, DataLoader, DataLoaderBuilder, Drawn, Explanation, Format, LoaderState, Metrics, NamedBatch, NamedStreams,

@@ -76,10 +76,9 @@ impl<T: Element, S: Shape> DenseDataset<T, S> {
     /// `samples`, as for [`append`](Self::append). Records that need an older dictionary, and too few samples or
     /// unfit ones, are an error.
     pub fn train_dict(&self, samples: &[T], size: DictSize) -> Result<()> {
-        let count = self.count(samples)? as u64;
-        let record_len = self.typed.row_bytes() as u64;
-        let offsets: Vec<u64> = (0..=count).map(|i| i * record_len).collect();
-        self.typed.store.train_dict(&to_stored(samples, self.typed.order), &offsets, size)
+        let typed = &self.typed;
+        let count = self.count(samples)?;
+        typed.store.train_dict_fixed(&to_stored(samples, typed.order), typed.row_bytes(), count, size)
     }
 
     /// The records at `indices`, in that order; they may repeat.

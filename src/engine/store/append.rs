@@ -1,6 +1,7 @@
 //! The writing side of a store: compress, place, write, certify, publish.
 
-use std::collections::BTreeMap;
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, btree_map};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,6 +16,7 @@ use super::format::{
 };
 use super::io::{Access, Disk, DiskFile, sync_parent};
 use super::packed::Packed;
+use super::sums::{self, SumBuilder, SumWriter, sum_name};
 use crate::error::{Error, Result};
 
 /// The header moves by itself when this much was appended since it last did, so that opening after a kill never has
@@ -85,13 +87,21 @@ pub(super) struct Writer {
     meta_path: PathBuf,
     log: CommitLog,
     /// The chunk files written since the last sync.
-    dirty: BTreeMap<u16, Arc<dyn DiskFile>>,
+    dirty: BTreeMap<u16, OpenChunk>,
     /// Whether files were made whose names are not durable yet.
     new_names: bool,
     /// Stored bytes since the header moved.
     unsynced: u64,
     /// The failure after which nothing more is written.
     poison: Option<Error>,
+}
+
+/// A chunk file that is appended to, and its sums, where it has any.
+#[derive(Debug)]
+struct OpenChunk {
+    file: Arc<dyn DiskFile>,
+    path: PathBuf,
+    sums: Option<SumWriter>,
 }
 
 impl Writer {
@@ -101,6 +111,9 @@ impl Writer {
         // Python's loaderx maps the whole table, and writes through the map.
         if meta.len().map_err(Error::io("read", &meta_path))? < META_SIZE {
             meta.set_len(META_SIZE).map_err(Error::io("extend", &meta_path))?;
+        }
+        if !state.sums_hold {
+            sums::remove_all(&*disk, dir)?;
         }
         let log = CommitLog::open(&*disk, dir, state)?;
         let mut writer = Writer {
@@ -116,7 +129,8 @@ impl Writer {
         };
         if !writer.log.is_synced() {
             for chunk in state.on_disk.tail_chunk..=state.live.tail_chunk {
-                writer.chunk(chunk)?;
+                let sums = writer.disk.exists(&dir.join(sum_name(chunk)));
+                writer.chunk(chunk, sums)?;
             }
             writer.sync()?;
         }
@@ -154,7 +168,7 @@ impl Writer {
     pub(super) fn compact(
         &mut self,
         entry: impl Fn(u64) -> Result<Entry>,
-        read: impl Fn(u64, &Entry, &mut Vec<u8>) -> Result<()>,
+        read: impl Fn(u64, &Entry, &mut Vec<u8>) -> Result<bool>,
     ) -> Result<()> {
         self.sync()?;
         Compaction::plan(&self.dir, self.log.live(), &entry)?.run(&*self.disk, &self.dir, entry, read)
@@ -186,15 +200,29 @@ impl Writer {
         self.poison.is_some()
     }
 
-    fn chunk(&mut self, chunk: u16) -> Result<Arc<dyn DiskFile>> {
-        if let Some(file) = self.dirty.get(&chunk) {
-            return Ok(Arc::clone(file));
+    /// A chunk file to append to, with its sums where they are asked for.
+    fn chunk(&mut self, chunk: u16, sums: bool) -> Result<&mut OpenChunk> {
+        let open = match self.dirty.entry(chunk) {
+            btree_map::Entry::Occupied(open) => open.into_mut(),
+            btree_map::Entry::Vacant(vacant) => {
+                let path = self.dir.join(chunk_name(chunk));
+                self.new_names |= !self.disk.exists(&path);
+                let file = self.disk.open(&path, Access::Write).map_err(Error::io("open", &path))?;
+                vacant.insert(OpenChunk { file, path, sums: None })
+            }
+        };
+        if sums && open.sums.is_none() {
+            let live = self.log.live();
+            let tail = match chunk.cmp(&live.tail_chunk) {
+                Ordering::Less => CHUNK_SIZE,
+                Ordering::Equal => u64::from(live.tail_offset),
+                Ordering::Greater => 0,
+            };
+            let path = self.dir.join(sum_name(chunk));
+            self.new_names |= !self.disk.exists(&path);
+            open.sums = Some(SumWriter::open(&*self.disk, path, tail)?);
         }
-        let path = self.dir.join(chunk_name(chunk));
-        self.new_names |= !self.disk.exists(&path);
-        let file = self.disk.open(&path, Access::Write).map_err(Error::io("open", &path))?;
-        self.dirty.insert(chunk, Arc::clone(&file));
-        Ok(file)
+        Ok(open)
     }
 
     fn check_poison(&self) -> Result<()> {
@@ -209,19 +237,29 @@ impl Writer {
     pub(super) fn append(&mut self, encoded: &Encoded<'_>) -> Result<Header> {
         self.check_poison()?;
         let before = self.log.live();
-        let (after, entries, runs) = place(encoded, before, &self.meta_path)?;
+        let placed = place(encoded, before, &self.meta_path)?;
         let mut digest = self.log.digest();
-        for run in &runs {
-            let path = self.dir.join(chunk_name(run.chunk));
-            self.chunk(run.chunk)?.write_at(run.bytes, run.offset).map_err(Error::io("write", &path))?;
+        for run in &placed.runs {
+            let chunk = self.chunk(run.chunk, false)?;
+            chunk.file.write_at(run.bytes, run.offset).map_err(Error::io("write", &chunk.path))?;
             digest.stored(run.bytes);
             self.unsynced += run.bytes.len() as u64;
         }
+        for (&chunk, sums) in &placed.sums {
+            if let Some(writer) = &self.chunk(chunk, true)?.sums {
+                writer.write(sums)?;
+            }
+        }
         let at = entry_offset(u64::from(before.length));
-        self.meta.write_at(&entries, at).map_err(Error::io("write", &self.meta_path))?;
-        digest.entries(&entries);
-        self.log.certify(after, digest)?;
-        Ok(after)
+        self.meta.write_at(&placed.entries, at).map_err(Error::io("write", &self.meta_path))?;
+        digest.entries(&placed.entries);
+        self.log.certify(placed.after, digest)?;
+        for (chunk, sums) in &placed.sums {
+            if let Some(writer) = self.dirty.get_mut(chunk).and_then(|open| open.sums.as_mut()) {
+                writer.keep(sums);
+            }
+        }
+        Ok(placed.after)
     }
 
     /// Whether enough was appended for the header to move.
@@ -242,8 +280,11 @@ impl Writer {
     }
 
     fn sync_in_order(&mut self) -> Result<()> {
-        for (&chunk, file) in &self.dirty {
-            file.sync().map_err(|e| Error::io("sync", &self.dir.join(chunk_name(chunk)))(e))?;
+        for chunk in self.dirty.values() {
+            chunk.file.sync().map_err(Error::io("sync", &chunk.path))?;
+            if let Some(sums) = &chunk.sums {
+                sums.sync()?;
+            }
         }
         if self.new_names {
             sync_parent(&*self.disk, &self.meta_path)?;
@@ -268,9 +309,19 @@ struct Run<'a> {
     bytes: &'a [u8],
 }
 
+/// What is to be written where, and the state that it makes.
+struct Placed<'a> {
+    after: Header,
+    /// The new entries of the table.
+    entries: Vec<u8>,
+    runs: Vec<Run<'a>>,
+    /// The new sums of each chunk.
+    sums: BTreeMap<u16, Vec<u8>>,
+}
+
 /// Gives each record its place after the tail: one behind the other, and a fresh chunk where one would not end below
-/// 4 GiB. The result is the new state, the entries' bytes, and what is to be written where.
-fn place<'a>(encoded: &'a Encoded<'_>, before: Header, meta: &Path) -> Result<(Header, Vec<u8>, Vec<Run<'a>>)> {
+/// 4 GiB.
+fn place<'a>(encoded: &'a Encoded<'_>, before: Header, meta: &Path) -> Result<Placed<'a>> {
     let count: usize = encoded.pieces.iter().map(|piece| piece.records.len()).sum();
     let length = u64::from(before.length) + count as u64;
     if length > MAX_RECORDS {
@@ -282,7 +333,7 @@ fn place<'a>(encoded: &'a Encoded<'_>, before: Header, meta: &Path) -> Result<(H
     }
     let (mut chunk, mut offset) = (before.tail_chunk, u64::from(before.tail_offset));
     let mut entries = Vec::with_capacity(count * 16);
-    let mut runs = Vec::new();
+    let (mut runs, mut sums) = (Vec::new(), SumBuilder::default());
     for piece in &encoded.pieces {
         let (mut begin, mut end, mut begin_offset) = (0, 0, offset);
         for &(stored, length, tag) in &piece.records {
@@ -300,11 +351,13 @@ fn place<'a>(encoded: &'a Encoded<'_>, before: Header, meta: &Path) -> Result<(H
             }
             let entry = Entry { offset: offset as u32, stored, length, chunk, tag };
             entries.extend_from_slice(&entry.encode());
+            sums.record(&entry, &piece.bytes, end..end + stored as usize);
             offset += u64::from(stored);
             end += stored as usize;
         }
         runs.push(Run { chunk, offset: begin_offset, bytes: &piece.bytes[begin..end] });
     }
     runs.retain(|run| !run.bytes.is_empty());
-    Ok((Header { tail_chunk: chunk, tail_offset: offset as u32, length: length as u32 }, entries, runs))
+    let after = Header { tail_chunk: chunk, tail_offset: offset as u32, length: length as u32 };
+    Ok(Placed { after, entries, runs, sums: sums.finish() })
 }

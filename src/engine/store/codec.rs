@@ -233,3 +233,8 @@ pub(super) fn decompress(
         }
     }
 }
+
+/// Whether a frame carries a checksum of its content, as its descriptor says.
+pub(super) fn has_checksum(frame: &[u8]) -> bool {
+    frame.get(4).is_some_and(|descriptor| descriptor & 4 != 0)
+}

@@ -112,6 +112,9 @@ pub(super) struct Recovered {
     /// The store's state: the header, and what a slot certifies beyond it.
     pub(super) live: Header,
     pub(super) generation: u64,
+    /// Whether the sums of raw records hold: this crate made the header. Where another program did, it may have moved
+    /// records.
+    pub(super) sums_hold: bool,
     sequence: u64,
     /// The slot that may be overwritten next.
     next: usize,
@@ -146,6 +149,7 @@ fn settle(
         on_disk: header,
         live: header,
         generation: latest.map_or(0, |(_, slot)| slot.generation),
+        sums_hold: by_age.iter().any(|(_, slot)| slot.before == header || slot.after == header),
         sequence: latest.map_or(0, |(_, slot)| slot.sequence),
         next: latest.map_or(0, |(i, _)| 1 - i),
     };

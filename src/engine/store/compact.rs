@@ -11,16 +11,16 @@
 //! 48  XXH3-64 of all before
 //! ```
 
-use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::format::{
-    CHUNK_SIZE, COMPACT, Entry, HEADER_SIZE, Header, MAX_CHUNKS, META, META_SIZE, chunk_name, entry_offset,
+    CHUNK_SIZE, COMPACT, Entry, HEADER_SIZE, Header, MAX_CHUNKS, META, META_SIZE, chunk_name, entry_offset, tag,
 };
 use super::io::{Access, Disk, DiskFile, read_small, replace, sync_parent, unfinished};
+use super::sums::{self, Sum};
 use crate::error::{Error, Result};
 
 const MAGIC: [u8; 8] = *b"ZRCOMPCT";
@@ -108,14 +108,14 @@ impl Compaction {
         })
     }
 
-    /// Copies the records, puts the new table in place, and removes the old chunks. `read` gives the stored bytes of
-    /// an entry.
+    /// Copies the records, puts the new table in place, and removes the old chunks. `read` appends the stored bytes of
+    /// an entry, and says whether a sum has shown them to be right.
     pub(super) fn run(
         &self,
         disk: &dyn Disk,
         dir: &Path,
         entry: impl Fn(u64) -> Result<Entry>,
-        read: impl Fn(u64, &Entry, &mut Vec<u8>) -> Result<()>,
+        read: impl Fn(u64, &Entry, &mut Vec<u8>) -> Result<bool>,
     ) -> Result<()> {
         replace(disk, &dir.join(COMPACT), &self.encode())?;
         let meta = dir.join(META);
@@ -138,7 +138,7 @@ impl Compaction {
         dir: &Path,
         new_meta: &Path,
         entry: impl Fn(u64) -> Result<Entry>,
-        read: impl Fn(u64, &Entry, &mut Vec<u8>) -> Result<()>,
+        read: impl Fn(u64, &Entry, &mut Vec<u8>) -> Result<bool>,
     ) -> Result<()> {
         let meta = disk.open(new_meta, Access::Write).map_err(Error::io("create", new_meta))?;
         meta.set_len(0).and_then(|()| meta.set_len(META_SIZE)).map_err(Error::io("extend", new_meta))?;
@@ -152,11 +152,10 @@ impl Compaction {
                 chunk.finish()?;
                 chunk = NewChunk::create(disk, dir, number)?;
             }
-            read(index, &old, &mut chunk.bytes)?;
-            if chunk.bytes.len() >= BLOCK {
-                chunk.flush()?;
-            }
-            entries.extend_from_slice(&Entry { chunk: number, offset, ..old }.encode());
+            let verified = read(index, &old, &mut chunk.bytes)?;
+            let new = Entry { chunk: number, offset, ..old };
+            chunk.take(&new, verified)?;
+            entries.extend_from_slice(&new.encode());
             if entries.len() >= BLOCK {
                 meta.write_at(&entries, entry_offset(first)).map_err(Error::io("write", new_meta))?;
                 entries.clear();
@@ -175,9 +174,11 @@ impl Compaction {
     fn clear(&self, disk: &dyn Disk, dir: &Path, state: Header) -> Result<()> {
         let new = self.first..=self.after.tail_chunk;
         let keeps = |chunk: u16| if state == self.after { new.contains(&chunk) } else { !new.contains(&chunk) };
-        for chunk in chunks(disk, dir)?.into_iter().filter(|&chunk| !keeps(chunk)) {
-            let path = dir.join(chunk_name(chunk));
-            disk.remove_file(&path).map_err(Error::io("remove", &path))?;
+        for name in disk.list(dir).map_err(Error::io("list", dir))? {
+            let path = dir.join(name);
+            if chunk_of(&path).or(sums::chunk_of(&path)).is_some_and(|chunk| !keeps(chunk)) {
+                disk.remove_file(&path).map_err(Error::io("remove", &path))?;
+            }
         }
         remove_if_there(disk, &unfinished(&dir.join(META)))?;
         // The names are gone for certain before the file that says so is.
@@ -211,34 +212,64 @@ fn remove_if_there(disk: &dyn Disk, path: &Path) -> Result<()> {
     if disk.exists(path) { disk.remove_file(path).map_err(Error::io("remove", path)) } else { Ok(()) }
 }
 
-/// The numbers of the chunk files that are there.
-fn chunks(disk: &dyn Disk, dir: &Path) -> Result<BTreeSet<u16>> {
-    let names = disk.list(dir).map_err(Error::io("list", dir))?;
-    let number = |name: &std::ffi::OsString| {
-        let number: u16 = name.to_str()?.strip_suffix(".zr")?.parse().ok()?;
-        (chunk_name(number).as_str() == name).then_some(number)
-    };
-    Ok(names.iter().filter_map(number).collect())
+/// The number of a chunk file, by its name.
+fn chunk_of(path: &Path) -> Option<u16> {
+    path.file_name()?.to_str()?.strip_suffix(".zr")?.parse().ok()
 }
 
-/// A chunk file that is written from its begin to its end.
+/// A chunk file that is written from its begin to its end, and its sums.
 struct NewChunk {
     number: u16,
     file: Arc<dyn DiskFile>,
-    path: std::path::PathBuf,
+    path: PathBuf,
+    /// What is not written yet, and how much is.
     bytes: Vec<u8>,
     written: u64,
+    sum_file: Arc<dyn DiskFile>,
+    sum_path: PathBuf,
+    sums: Vec<u8>,
+    /// Where in `bytes` the records begin that the next sum will cover.
+    covered_from: Option<usize>,
 }
 
 impl NewChunk {
     fn create(disk: &dyn Disk, dir: &Path, number: u16) -> Result<NewChunk> {
-        let path = dir.join(chunk_name(number));
-        let file = disk.open(&path, Access::Write).map_err(Error::io("create", &path))?;
-        file.set_len(0).map_err(Error::io("create", &path))?;
-        Ok(NewChunk { number, file, path, bytes: Vec::new(), written: 0 })
+        let (path, sum_path) = (dir.join(chunk_name(number)), dir.join(sums::sum_name(number)));
+        let create = |path: &Path| {
+            let create = || disk.open(path, Access::Write).and_then(|file| file.set_len(0).map(|()| file));
+            create().map_err(Error::io("create", path))
+        };
+        let (file, sum_file) = (create(&path)?, create(&sum_path)?);
+        let (bytes, sums) = (Vec::new(), Vec::new());
+        Ok(NewChunk { number, file, path, bytes, written: 0, sum_file, sum_path, sums, covered_from: None })
+    }
+
+    /// Takes a record whose bytes are the last ones.
+    fn take(&mut self, entry: &Entry, verified: bool) -> Result<()> {
+        let begin = self.bytes.len() - entry.stored as usize;
+        let summed = verified && entry.tag == tag::RAW && entry.stored > 0;
+        if !summed {
+            self.close_sum(begin);
+        } else {
+            let from = *self.covered_from.get_or_insert(begin);
+            if (self.bytes.len() - from) as u64 >= sums::COVERED {
+                self.close_sum(self.bytes.len());
+            }
+        }
+        if self.bytes.len() >= BLOCK { self.flush() } else { Ok(()) }
+    }
+
+    /// Sums up the records that wait for it, which end at `end`.
+    fn close_sum(&mut self, end: usize) {
+        if let Some(from) = self.covered_from.take() {
+            let offset = (self.written + from as u64) as u32;
+            let sum = Sum { offset, length: (end - from) as u32, hash: xxh3_64(&self.bytes[from..end]) };
+            self.sums.extend_from_slice(&sum.encode());
+        }
     }
 
     fn flush(&mut self) -> Result<()> {
+        self.close_sum(self.bytes.len());
         self.file.write_at(&self.bytes, self.written).map_err(Error::io("write", &self.path))?;
         self.written += self.bytes.len() as u64;
         self.bytes.clear();
@@ -247,6 +278,8 @@ impl NewChunk {
 
     fn finish(mut self) -> Result<()> {
         self.flush()?;
-        self.file.sync().map_err(Error::io("sync", &self.path))
+        self.file.sync().map_err(Error::io("sync", &self.path))?;
+        self.sum_file.write_at(&self.sums, 0).map_err(Error::io("write", &self.sum_path))?;
+        self.sum_file.sync().map_err(Error::io("sync", &self.sum_path))
     }
 }

@@ -12,10 +12,11 @@ use super::format::{DICT, Header, META, SCHEMA, chunk_name, tag};
 use super::gather::{Layout, gather_fixed};
 use super::io::{Access, LockGuard, read_small, replace};
 use super::lock::{self, Locks};
-use super::options::{ReadMode, StoreOptions};
+use super::options::{ReadMode, StoreOptions, Verify};
 use super::packed::Packed;
 use super::reader::{Chunks, Located, Reader, Table};
 use super::slot;
+use super::sums::Sums;
 use crate::error::{Error, Result};
 
 /// The most that schema.msgpack may hold.
@@ -83,6 +84,7 @@ pub struct Store {
     options: StoreOptions,
     table: Table,
     chunks: Chunks,
+    sums: Sums,
     dictionary: RwLock<Option<Arc<Dictionary>>>,
     /// How many records can be read.
     len: AtomicU64,
@@ -124,6 +126,8 @@ impl Store {
         Ok(Store {
             table: Table::new(meta, mapped, &meta_path)?,
             chunks: Chunks::new(Arc::clone(disk), dir.to_path_buf(), mapped),
+            // A writer has removed sums that do not hold.
+            sums: Sums::new(Arc::clone(disk), dir.to_path_buf(), mapped, state.sums_hold || writable),
             dictionary: RwLock::new(dictionary),
             len: AtomicU64::new(u64::from(state.live.length)),
             opened: state.live,
@@ -170,7 +174,16 @@ impl Store {
 
     fn reader(&self) -> Reader<'_> {
         let len = self.len();
-        Reader::new(&self.table, &self.chunks, self.dictionary(), len)
+        match self.options.verify {
+            Verify::Off => Reader::new(&self.table, &self.chunks, self.dictionary(), len),
+            Verify::Always => self.verifying_reader(),
+        }
+    }
+
+    /// A reader that verifies raw records, whatever the options are.
+    pub(super) fn verifying_reader(&self) -> Reader<'_> {
+        let len = self.len();
+        Reader::new(&self.table, &self.chunks, self.dictionary(), len).verifying(&self.sums)
     }
 
     /// Appends records and gives the index of the first: record `i` is `bytes[offsets[i]..offsets[i + 1]]`, so there is
@@ -328,12 +341,14 @@ impl Store {
     /// [`Error::Unsupported`] where the format has no chunk numbers left; [`Error::Io`].
     pub fn compact(&mut self) -> Result<()> {
         self.check_writable("compact")?;
-        let Store { locks, writer: Some(writer), table, chunks, options, dir, len, .. } = self else { return Ok(()) };
+        let Store { locks, writer: Some(writer), table, chunks, sums, options, dir, len, .. } = self else {
+            return Ok(());
+        };
         let writer = writer.get_mut().unwrap_or_else(PoisonError::into_inner);
         let disk = Arc::clone(&options.disk);
         let mapped = options.read_mode == ReadMode::Mapped;
         locks.alone(&*disk, dir, || {
-            let reader = Reader::new(table, chunks, None, *len.get_mut());
+            let reader = Reader::new(table, chunks, None, *len.get_mut()).verifying(sums);
             let entry = |index| Ok(reader.locate(index)?.entry);
             let copied =
                 writer.compact(entry, |index, entry, out| reader.stored(&Located { index, entry: *entry }, out));
@@ -341,6 +356,7 @@ impl Store {
             let meta = writer.reopen()?;
             *table = Table::new(meta, mapped, &dir.join(META))?;
             *chunks = Chunks::new(Arc::clone(&disk), dir.clone(), mapped);
+            *sums = Sums::new(Arc::clone(&disk), dir.clone(), mapped, true);
             copied
         })
     }

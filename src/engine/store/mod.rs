@@ -17,10 +17,13 @@ mod reader;
 #[cfg(test)]
 mod sim;
 mod slot;
+mod sums;
 #[cfg(test)]
 mod tests;
+mod verify;
 
 pub use codec::{Codec, DictSize};
 pub(crate) use gather::{Layout, unsplit};
 pub use handle::{Records, Stats, Store};
-pub use options::{ReadMode, StoreOptions};
+pub use options::{ReadMode, StoreOptions, Verify};
+pub use verify::Verification;

@@ -27,6 +27,19 @@ pub enum ReadMode {
     Positional,
 }
 
+/// Which records are verified when they are read, beyond what is always checked: entries, lengths, and the checksums
+/// that zstd frames carry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Verify {
+    /// Raw records are copied as they are.
+    #[default]
+    Off,
+    /// Raw records are hashed and compared with their checksums. Those that another program wrote have none, and are
+    /// taken as they are.
+    Always,
+}
+
 /// How a store is opened or created: begin with [`StoreOptions::new`], end with `create`, `open`, `open_writable` or
 /// `open_or_create`.
 ///
@@ -48,6 +61,7 @@ pub struct StoreOptions {
     pub(super) level: Option<i32>,
     pub(super) record_limit: u32,
     pub(super) read_mode: ReadMode,
+    pub(super) verify: Verify,
     pub(super) disk: Arc<dyn Disk>,
 }
 
@@ -65,6 +79,7 @@ impl StoreOptions {
             level: None,
             record_limit: RECORD_LIMIT,
             read_mode: ReadMode::default(),
+            verify: Verify::default(),
             disk: Arc::new(OsDisk),
         }
     }
@@ -91,6 +106,12 @@ impl StoreOptions {
     /// How records are read: through maps unless set.
     pub fn read_mode(mut self, mode: ReadMode) -> Self {
         self.read_mode = mode;
+        self
+    }
+
+    /// Whether raw records are verified when they are read: not unless set.
+    pub fn verify(mut self, verify: Verify) -> Self {
+        self.verify = verify;
         self
     }
 

@@ -10,6 +10,7 @@ use super::format::{DICT, ENTRY_SIZE, Entry, chunk_name, entry_offset, tag};
 use super::io::{Access, Disk, DiskFile};
 use super::map::Map;
 use super::slot::{self, zeroed};
+use super::sums::Sums;
 use crate::error::{Corruption, Error, Result};
 
 /// How many chunk files are kept open for positional reads, so that a store of many chunks needs few descriptors.
@@ -82,12 +83,12 @@ impl Chunks {
         let path = self.path(chunk);
         let open = || self.disk.open(&path, Access::Read).map_err(Error::io("open", &path));
         if self.mapped {
-            let mut maps = self.maps.write().unwrap_or_else(PoisonError::into_inner);
-            if let Some(Some(map)) = maps.get(usize::from(chunk))
+            if let Some(Some(map)) = self.maps().get(usize::from(chunk))
                 && map.len() >= end
             {
                 return Ok(Bytes::Map(Arc::clone(map)));
             }
+            let mut maps = self.maps.write().unwrap_or_else(PoisonError::into_inner);
             if let Some(map) = open()?.map().map_err(Error::io("map", &path))? {
                 let map = Arc::new(map);
                 let mut renewed = Maps::clone(&maps);
@@ -116,6 +117,8 @@ impl Chunks {
 pub(super) struct Reader<'a> {
     table: &'a Table,
     chunks: &'a Chunks,
+    /// The sums that raw records are verified against; `None` where they are not.
+    sums: Option<&'a Sums>,
     maps: Arc<Maps>,
     dictionary: Option<Arc<Dictionary>>,
     len: u64,
@@ -130,7 +133,12 @@ pub(super) struct Located {
 
 impl<'a> Reader<'a> {
     pub(super) fn new(table: &'a Table, chunks: &'a Chunks, dictionary: Option<Arc<Dictionary>>, len: u64) -> Self {
-        Reader { table, chunks, maps: chunks.maps(), dictionary, len }
+        Reader { table, chunks, sums: None, maps: chunks.maps(), dictionary, len }
+    }
+
+    /// The same, verifying raw records against `sums`.
+    pub(super) fn verifying(self, sums: &'a Sums) -> Self {
+        Reader { sums: Some(sums), ..self }
     }
 
     /// How many records there are.
@@ -167,6 +175,9 @@ impl<'a> Reader<'a> {
     pub(super) fn read(&self, located: &Located, out: &mut [MaybeUninit<u8>]) -> Result<()> {
         let entry = &located.entry;
         debug_assert_eq!(out.len(), entry.length as usize);
+        if self.sums.is_some() && entry.tag == tag::RAW {
+            self.verify_raw(located)?;
+        }
         if let Some(Some(map)) = self.maps.get(usize::from(entry.chunk)) {
             if entry.tag == tag::RAW {
                 if map.copy_to(u64::from(entry.offset), out) {
@@ -209,10 +220,39 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Appends the stored bytes of a record to `out`, as they are.
-    pub(super) fn stored(&self, located: &Located, out: &mut Vec<u8>) -> Result<()> {
+    /// Appends the stored bytes of a record to `out`, as they are, and says whether a sum has shown them to be right.
+    pub(super) fn stored(&self, located: &Located, out: &mut Vec<u8>) -> Result<bool> {
+        let verified = located.entry.tag == tag::RAW && self.verify_raw(located)?;
         let entry = Entry { tag: tag::RAW, length: located.entry.stored, ..located.entry };
-        slot::extend(out, u64::from(entry.length), |out| self.read(&Located { entry, ..*located }, out))
+        let plain = Reader { sums: None, maps: Arc::clone(&self.maps), dictionary: None, ..*self };
+        slot::extend(out, u64::from(entry.length), |out| plain.read(&Located { entry, ..*located }, out))?;
+        Ok(verified)
+    }
+
+    /// Verifies the chunk's bytes that the sum of a raw record covers; says whether there is one.
+    #[cold]
+    pub(super) fn verify_raw(&self, located: &Located) -> Result<bool> {
+        let entry = &located.entry;
+        let Some(sum) = self.sums.map_or(Ok(None), |sums| sums.find(entry))? else { return Ok(false) };
+        let check = |bytes: &[u8]| {
+            sum.check(bytes).map_err(|(expected, found)| self.corrupt(located, expected, found)).map(|()| true)
+        };
+        let short =
+            || self.corrupt(located, format!("a chunk file of at least {} bytes", sum.end()), "a shorter one".into());
+        match self.chunks.open(entry.chunk, sum.end())? {
+            Bytes::Map(map) => {
+                map.with_frame(u64::from(sum.offset), sum.length as usize, check).unwrap_or_else(|| Err(short()))
+            }
+            Bytes::File(file) => {
+                let path = self.chunks.path(entry.chunk);
+                if file.len().map_err(Error::io("read", &path))? < sum.end() {
+                    return Err(short());
+                }
+                let mut bytes = vec![0; sum.length as usize];
+                file.read_at(&mut bytes, u64::from(sum.offset)).map_err(Error::io("read", &path))?;
+                check(&bytes)
+            }
+        }
     }
 
     fn decode_mapped(&self, map: &Map, located: &Located, out: &mut [MaybeUninit<u8>]) -> Result<()> {
@@ -222,19 +262,23 @@ impl<'a> Reader<'a> {
     }
 
     fn decode(&self, frame: &[u8], located: &Located, out: &mut [MaybeUninit<u8>]) -> Result<()> {
-        let dictionary = match located.entry.tag {
-            tag::ZSTD_DICT => match &self.dictionary {
-                Some(dictionary) => Some(&**dictionary),
-                None => {
-                    return Err(Error::dictionary(
-                        &self.chunks.dir.join(DICT),
-                        format!("record {} needs the dictionary, and there is none", located.index),
-                    ));
-                }
-            },
-            _ => None,
-        };
+        let dictionary = if located.entry.tag == tag::ZSTD_DICT { Some(self.dictionary(located)?) } else { None };
         codec::decompress(frame, dictionary, out).map_err(|(expected, found)| self.corrupt(located, expected, found))
+    }
+
+    /// The dictionary that a record needs.
+    pub(super) fn dictionary(&self, located: &Located) -> Result<&Dictionary> {
+        self.dictionary.as_deref().ok_or_else(|| {
+            Error::dictionary(
+                &self.chunks.dir.join(DICT),
+                format!("record {} needs the dictionary, and there is none", located.index),
+            )
+        })
+    }
+
+    /// The store's directory.
+    pub(super) fn path(&self) -> &Path {
+        &self.chunks.dir
     }
 
     #[cold]
