@@ -79,8 +79,7 @@ fn big_endian(path: &Path, mode: ReadMode) -> Result<Vec<u8>> {
 #[test]
 fn stores_of_this_repository_hold_what_the_reference_wrote() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/all/golden");
-    let held: BTreeMap<String, Held> =
-        serde_json::from_slice(&fs::read(folder.join("held.json")).unwrap()).unwrap();
+    let held: BTreeMap<String, Held> = serde_json::from_slice(&fs::read(folder.join("held.json")).unwrap()).unwrap();
     assert_eq!(held.len(), 6);
     for (name, held) in held {
         check(&folder, &name, &held);
