@@ -164,6 +164,24 @@ macro_rules! shared_methods {
             self.typed.store.stats()
         }
 
+        /// Deletes the records that `selection` means. The last records take their places, so indices change: only the
+        /// records are then again exactly those below [`len`](Self::len). Durable when this returns. No other handle may
+        /// have the dataset open.
+        ///
+        /// # Errors
+        /// As [`Store::delete`](crate::Store::delete).
+        pub fn delete(&mut self, selection: impl Selection) -> Result<()> {
+            self.typed.store.delete(&selection.indices(self.len())?)
+        }
+
+        /// Gives the bytes of deleted records back to the disk. No other handle may have the dataset open.
+        ///
+        /// # Errors
+        /// As [`Store::compact`](crate::Store::compact).
+        pub fn compact(&mut self) -> Result<()> {
+            self.typed.store.compact()
+        }
+
         /// Whether a dictionary has been trained.
         pub fn has_dict(&self) -> bool {
             self.typed.store.has_dict()

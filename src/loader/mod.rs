@@ -1,5 +1,33 @@
-//! The endless, step-based loader. Imports `data`, `engine::sampler` and `error` alone.
+//! The endless, step-based loader. Imports `data`, `engine::sampler` and `error`, and of the store only the switch that
+//! keeps a worker's gather in one piece.
 
+mod builder;
+mod context;
+mod datasets;
+mod explain;
+mod format;
+#[allow(clippy::module_inception)]
+mod loader;
+mod metrics;
+mod named;
+mod pass;
+mod pipeline;
+mod plan;
+mod prefetch;
+mod state;
 mod stream;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
 
-pub use stream::Stream;
+pub use builder::DataLoaderBuilder;
+pub use context::StepContext;
+pub use explain::{Drawn, Explanation};
+pub use format::{Adapter, Format, Native};
+pub use loader::DataLoader;
+pub use metrics::Metrics;
+pub use named::{NamedBatch, NamedStreams};
+pub use pass::Pass;
+pub use state::LoaderState;
+pub use stream::{Stream, StreamPart};

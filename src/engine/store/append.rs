@@ -7,7 +7,9 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use super::codec::{Codec, Compressor, Dictionary};
-use super::commit::{CommitLog, Recovered};
+use super::commit::{self, CommitLog, Recovered};
+use super::compact::Compaction;
+use super::delete::{self, Deletion};
 use super::format::{
     CHUNK_SIZE, Entry, Header, MAX_CHUNKS, MAX_RECORDS, META, META_SIZE, chunk_name, entry_offset, tag,
 };
@@ -128,6 +130,60 @@ impl Writer {
     /// The store's state, with all that was appended.
     pub(super) fn live(&self) -> Header {
         self.log.live()
+    }
+
+    /// Deletes the records at `indices`, which are in range, while no other handle is open; gives the state without
+    /// them. `entry` reads the table. Where it fails after the deletion was begun, the writer is poisoned, and the table
+    /// may be neither as before nor as after until the store is opened again.
+    pub(super) fn delete(&mut self, indices: &[u64], entry: impl Fn(u64) -> Result<Entry>) -> Result<Header> {
+        self.sync()?;
+        let deletion = Deletion::plan(self.log.live(), self.log.generation() + 1, indices, entry)?;
+        let done = deletion
+            .begin(&*self.disk, &self.dir)
+            .and_then(|()| deletion.finish(&*self.disk, &self.dir, &*self.meta, &mut self.log));
+        if let Err(error) = &done
+            && delete::is_begun(&*self.disk, &self.dir)
+        {
+            self.poison = Some(error.clone());
+        }
+        done.map(|()| deletion.after)
+    }
+
+    /// Copies the records into fresh chunks, while no other handle is open. Whether it succeeds or not,
+    /// [`reopen`](Writer::reopen) is due after it.
+    pub(super) fn compact(
+        &mut self,
+        entry: impl Fn(u64) -> Result<Entry>,
+        read: impl Fn(u64, &Entry, &mut Vec<u8>) -> Result<()>,
+    ) -> Result<()> {
+        self.sync()?;
+        Compaction::plan(&self.dir, self.log.live(), &entry)?.run(&*self.disk, &self.dir, entry, read)
+    }
+
+    /// Takes over what is on disk after the table was replaced, or was not, and gives the table's file.
+    pub(super) fn reopen(&mut self) -> Result<Arc<dyn DiskFile>> {
+        let reopened = || {
+            let meta = self.disk.open(&self.meta_path, Access::Write).map_err(Error::io("open", &self.meta_path))?;
+            let header = commit::read_header(&*meta, &self.meta_path)?;
+            Ok((meta, header))
+        };
+        let done: Result<Arc<dyn DiskFile>> = reopened().and_then(|(meta, header)| {
+            self.meta = Arc::clone(&meta);
+            self.dirty.clear();
+            let generation = self.log.generation();
+            if header != self.log.live() {
+                self.log.moved(header, generation)?;
+            }
+            Ok(meta)
+        });
+        if let Err(error) = &done {
+            self.poison = Some(error.clone());
+        }
+        done
+    }
+
+    pub(super) fn is_poisoned(&self) -> bool {
+        self.poison.is_some()
     }
 
     fn chunk(&mut self, chunk: u16) -> Result<Arc<dyn DiskFile>> {

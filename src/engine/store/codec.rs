@@ -233,8 +233,3 @@ pub(super) fn decompress(
         }
     }
 }
-
-/// What a frame says its content is long; `None` where it does not say or is no frame.
-pub(super) fn content_size(frame: &[u8]) -> Option<u64> {
-    zstd_safe::get_frame_content_size(frame).ok().flatten()
-}

@@ -299,6 +299,14 @@ impl CommitLog {
         self.write(1 - self.state.next, self.state.live, &Digest::default())
     }
 
+    /// The header on disk was moved to `header`, durably, by a deletion, which is a new generation, or a compaction,
+    /// which is not.
+    pub(super) fn moved(&mut self, header: Header, generation: u64) -> Result<()> {
+        self.state.live = header;
+        self.state.generation = generation;
+        self.settled()
+    }
+
     fn write(&mut self, slot: usize, after: Header, digest: &Digest) -> Result<()> {
         self.state.sequence += 1;
         let bytes = Slot {

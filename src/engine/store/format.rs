@@ -14,10 +14,11 @@ pub(super) const META: &str = "meta.zr";
 pub(super) const DICT: &str = "dict.zr";
 pub(super) const SCHEMA: &str = "schema.msgpack";
 pub(super) const COMMIT: &str = "commit.zr";
+/// Stand while records are deleted, and while a store is compacted.
+pub(super) const DELETE: &str = "delete.zr";
+pub(super) const COMPACT: &str = "compact.zr";
 pub(super) const WRITE_LOCK: &str = "write.lock";
 pub(super) const READ_LOCK: &str = "read.lock";
-/// What a file is called while it is written, before it is renamed into place.
-pub(super) const UNFINISHED: &str = ".unfinished";
 
 pub(super) const HEADER_SIZE: u64 = 16;
 pub(super) const ENTRY_SIZE: u64 = 16;

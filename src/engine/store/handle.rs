@@ -14,7 +14,8 @@ use super::io::{Access, LockGuard, read_small, replace};
 use super::lock::{self, Locks};
 use super::options::{ReadMode, StoreOptions};
 use super::packed::Packed;
-use super::reader::{Chunks, Reader, Table};
+use super::reader::{Chunks, Located, Reader, Table};
+use super::slot;
 use crate::error::{Error, Result};
 
 /// The most that schema.msgpack may hold.
@@ -91,7 +92,7 @@ pub struct Store {
     /// `None` for a handle that reads.
     writer: Option<Mutex<Writer>>,
     // Last, so that the locks are given back when all else is closed.
-    _locks: Locks,
+    locks: Locks,
 }
 
 impl Store {
@@ -110,6 +111,9 @@ impl Store {
         let disk = &options.disk;
         let writable = write.is_some();
         let locks = lock::handle(&**disk, dir, write)?;
+        if !writable {
+            lock::finish_deletion(&**disk, dir)?;
+        }
         let meta_path = dir.join(META);
         let access = if writable { Access::Write } else { Access::Read };
         let meta = disk.open(&meta_path, access).map_err(Error::io("open", &meta_path))?;
@@ -127,7 +131,7 @@ impl Store {
             writer: writer.map(Mutex::new),
             dir: dir.to_path_buf(),
             options,
-            _locks: locks,
+            locks,
         })
     }
 
@@ -264,7 +268,7 @@ impl Store {
         records.offsets.clear();
         let reader = self.reader();
         let layout = Layout::new(&reader, indices)?;
-        super::slot::fill(&mut records.bytes, layout.len(), |out| layout.gather(&reader, out))?;
+        slot::extend(&mut records.bytes, layout.len(), |out| layout.gather(&reader, out))?;
         records.offsets = layout.offsets;
         Ok(())
     }
@@ -282,6 +286,63 @@ impl Store {
     /// Fills `out`, of `indices.len() * length` bytes, wholly; a record of another length is an error.
     pub(crate) fn gather_fixed(&self, indices: &[u64], length: usize, out: &mut [MaybeUninit<u8>]) -> Result<()> {
         gather_fixed(&self.reader(), indices, length, out)
+    }
+
+    /// Deletes the records at `indices`, in any order; one that repeats is deleted once. The last records take the
+    /// places of the deleted ones, so that the indices are again all below [`len`](Store::len); the bytes stay in the
+    /// chunk files until [`compact`](Store::compact). Durable when this returns.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] while another handle has the store open; [`Error::OutOfRange`]; [`Error::ReadOnly`];
+    /// [`Error::Corrupt`]; [`Error::Io`]. After an error nothing is deleted, unless it struck when the deletion was
+    /// already written down: then this handle holds no records any more, and opening the store again finishes it.
+    pub fn delete(&mut self, indices: &[u64]) -> Result<()> {
+        self.check_writable("delete")?;
+        let len = self.len();
+        if let Some(&index) = indices.iter().find(|&&index| index >= len) {
+            return Err(Error::OutOfRange { index, len });
+        }
+        if indices.is_empty() {
+            return Ok(());
+        }
+        let Store { locks, writer: Some(writer), table, chunks, options, dir, .. } = self else { return Ok(()) };
+        let writer = writer.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let reader = Reader::new(table, chunks, None, len);
+        let done = locks.alone(&*options.disk, dir, || writer.delete(indices, |index| Ok(reader.locate(index)?.entry)));
+        let left = match &done {
+            Ok(after) => u64::from(after.length),
+            Err(_) if writer.is_poisoned() => 0,
+            Err(_) => len,
+        };
+        self.generation = writer.generation();
+        self.len.store(left, Ordering::Release);
+        done.map(drop)
+    }
+
+    /// Gives back the bytes of deleted records: the records are copied, in index order, into fresh chunk files, and the
+    /// old ones are removed. It needs room for all records meanwhile. Interrupted at any moment, the store is as before
+    /// or as after.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] while another handle has the store open; [`Error::ReadOnly`]; [`Error::Corrupt`];
+    /// [`Error::Unsupported`] where the format has no chunk numbers left; [`Error::Io`].
+    pub fn compact(&mut self) -> Result<()> {
+        self.check_writable("compact")?;
+        let Store { locks, writer: Some(writer), table, chunks, options, dir, len, .. } = self else { return Ok(()) };
+        let writer = writer.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let disk = Arc::clone(&options.disk);
+        let mapped = options.read_mode == ReadMode::Mapped;
+        locks.alone(&*disk, dir, || {
+            let reader = Reader::new(table, chunks, None, *len.get_mut());
+            let entry = |index| Ok(reader.locate(index)?.entry);
+            let copied =
+                writer.compact(entry, |index, entry, out| reader.stored(&Located { index, entry: *entry }, out));
+            // Whatever happened, what is on disk now is one whole table.
+            let meta = writer.reopen()?;
+            *table = Table::new(meta, mapped, &dir.join(META))?;
+            *chunks = Chunks::new(Arc::clone(&disk), dir.clone(), mapped);
+            copied
+        })
     }
 
     /// Counts records and bytes. Every entry of the table is read.
@@ -382,12 +443,6 @@ impl Store {
         } else {
             Ok(None)
         }
-    }
-
-    /// Replaces schema.msgpack, in one step that is durable.
-    pub(crate) fn replace_schema(&self, schema: &[u8]) -> Result<()> {
-        let _writer = self.writer("change the schema")?;
-        replace(&*self.options.disk, &self.dir.join(SCHEMA), schema)
     }
 }
 

@@ -6,10 +6,9 @@ use std::ffi::OsString;
 use std::fmt;
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::format::UNFINISHED;
 use super::map::Map;
 use crate::error::{Error, Result};
 
@@ -205,18 +204,23 @@ pub(super) fn read_small(disk: &dyn Disk, path: &Path, limit: u64) -> Result<Vec
     Ok(bytes)
 }
 
+/// What a file is called while it is written, before it is renamed into place.
+pub(super) fn unfinished(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".unfinished");
+    name.into()
+}
+
 /// Writes a small file so that it is either as before or wholly as given, whatever happens meanwhile, and durable when
 /// this returns.
 pub(super) fn replace(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> Result<()> {
-    let mut unfinished = path.as_os_str().to_owned();
-    unfinished.push(UNFINISHED);
-    let unfinished = Path::new(&unfinished);
+    let unfinished = unfinished(path);
     let write = || {
-        let file = disk.open(unfinished, Access::Write)?;
+        let file = disk.open(&unfinished, Access::Write)?;
         file.set_len(0)?;
         file.write_at(bytes, 0)?;
         file.sync()?;
-        disk.rename(unfinished, path)
+        disk.rename(&unfinished, path)
     };
     write().map_err(Error::io("write", path))?;
     sync_parent(disk, path)

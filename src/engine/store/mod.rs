@@ -3,6 +3,8 @@
 mod append;
 mod codec;
 mod commit;
+mod compact;
+mod delete;
 mod format;
 mod gather;
 mod handle;

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use super::Store;
 use super::codec::{self, Codec};
 use super::format::{
-    COMMIT, Header, META, META_SIZE, READ_LOCK, RECORD_LIMIT, SCHEMA, UNFINISHED, WRITE_LOCK, chunk_name, not_a_store,
+    COMMIT, Header, META, META_SIZE, READ_LOCK, RECORD_LIMIT, SCHEMA, WRITE_LOCK, chunk_name, not_a_store,
 };
-use super::io::{Access, Disk, OsDisk, replace, sync_parent};
+use super::io::{Access, Disk, OsDisk, replace, sync_parent, unfinished};
 use super::lock;
+use super::{compact, delete};
 use crate::error::{Error, Result};
 
 /// How records are read.
@@ -119,35 +120,27 @@ impl StoreOptions {
         let disk = &*self.disk;
         create_dirs(disk, path)?;
         let write = lock::writer(disk, path)?;
-        let exists = || Error::Exists { path: path.to_path_buf() };
-        let unfinished = |name: &str| format!("{name}{UNFINISHED}");
-        let ours = [
-            WRITE_LOCK.into(),
-            READ_LOCK.into(),
-            SCHEMA.into(),
-            unfinished(SCHEMA),
-            COMMIT.into(),
-            chunk_name(0),
-            unfinished(META),
-        ];
+        let (meta, schema_path, chunk) = (path.join(META), path.join(SCHEMA), path.join(chunk_name(0)));
+        let new_meta = unfinished(&meta);
+        // What an interrupted creation may have left.
+        let ours = [WRITE_LOCK, READ_LOCK, COMMIT].map(|name| path.join(name));
+        let ours =
+            [&ours[..], &[unfinished(&schema_path), schema_path.clone(), chunk.clone(), new_meta.clone()]].concat();
         let names = disk.list(path).map_err(Error::io("list", path))?;
-        if !names.iter().all(|name| ours.iter().any(|ours| name == ours.as_str())) {
-            return Err(exists());
+        if !names.iter().all(|name| ours.contains(&path.join(name))) {
+            return Err(Error::Exists { path: path.to_path_buf() });
         }
-        for name in [COMMIT, SCHEMA] {
-            let path = path.join(name);
-            if disk.exists(&path) {
-                disk.remove_file(&path).map_err(Error::io("remove", &path))?;
+        for path in [&path.join(COMMIT), &schema_path] {
+            if disk.exists(path) {
+                disk.remove_file(path).map_err(Error::io("remove", path))?;
             }
         }
         if let Some(schema) = schema {
-            replace(disk, &path.join(SCHEMA), schema)?;
+            replace(disk, &schema_path, schema)?;
         }
-        let chunk = path.join(chunk_name(0));
         let make_chunk = || disk.open(&chunk, Access::Write)?.set_len(0);
         make_chunk().map_err(Error::io("create", &chunk))?;
         // Until meta.zr has its name there is no store; from then on there is a whole one.
-        let (meta, new_meta) = (path.join(META), path.join(unfinished(META)));
         let make_meta = || {
             let file = disk.open(&new_meta, Access::Write)?;
             file.set_len(META_SIZE)?;
@@ -182,6 +175,8 @@ impl StoreOptions {
         self.check()?;
         check_store(&*self.disk, path)?;
         let write = lock::writer(&*self.disk, path)?;
+        delete::recover(&*self.disk, path)?;
+        compact::recover(&*self.disk, path)?;
         Store::open_with(self, path, Some(write))
     }
 

@@ -9,7 +9,7 @@ use super::codec::{self, Dictionary};
 use super::format::{DICT, ENTRY_SIZE, Entry, chunk_name, entry_offset, tag};
 use super::io::{Access, Disk, DiskFile};
 use super::map::Map;
-use super::slot::zeroed;
+use super::slot::{self, zeroed};
 use crate::error::{Corruption, Error, Result};
 
 /// How many chunk files are kept open for positional reads, so that a store of many chunks needs few descriptors.
@@ -207,6 +207,12 @@ impl<'a> Reader<'a> {
                 self.decode(&frame, located, out)
             }
         }
+    }
+
+    /// Appends the stored bytes of a record to `out`, as they are.
+    pub(super) fn stored(&self, located: &Located, out: &mut Vec<u8>) -> Result<()> {
+        let entry = Entry { tag: tag::RAW, length: located.entry.stored, ..located.entry };
+        slot::extend(out, u64::from(entry.length), |out| self.read(&Located { entry, ..*located }, out))
     }
 
     fn decode_mapped(&self, map: &Map, located: &Located, out: &mut [MaybeUninit<u8>]) -> Result<()> {

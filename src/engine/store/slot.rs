@@ -51,17 +51,20 @@ unsafe impl WriteBuf for Slot<'_> {
     }
 }
 
-/// Makes `bytes` the `len` bytes that `f` fills: `f` fills all of its slice, or gives an error, and `bytes` is empty
-/// then. The memory is never zeroed first.
-pub(super) fn fill(bytes: &mut Vec<u8>, len: u64, f: impl FnOnce(&mut [MaybeUninit<u8>]) -> Result<()>) -> Result<()> {
-    bytes.clear();
+/// Appends to `bytes` the `len` bytes that `f` fills: `f` fills all of its slice, or gives an error, and `bytes` is as
+/// before then. The memory is never zeroed first.
+pub(super) fn extend(
+    bytes: &mut Vec<u8>,
+    len: u64,
+    f: impl FnOnce(&mut [MaybeUninit<u8>]) -> Result<()>,
+) -> Result<()> {
     let too_much =
         || Error::invalid("indices", format!("the records have {len} bytes together: gather fewer at a time"));
     let len = usize::try_from(len).map_err(|_| too_much())?;
-    bytes.try_reserve_exact(len).map_err(|_| too_much())?;
+    bytes.try_reserve(len).map_err(|_| too_much())?;
     f(&mut bytes.spare_capacity_mut()[..len])?;
-    // SAFETY: `len` bytes are reserved, and `f` has filled them: each gather writes every byte of every record's slot
-    // before it returns Ok.
-    unsafe { bytes.set_len(len) };
+    // SAFETY: `len` bytes are reserved behind those that are there, and `f` has filled them: each gather writes every
+    // byte of every record's slot before it returns Ok.
+    unsafe { bytes.set_len(bytes.len() + len) };
     Ok(())
 }

@@ -12,6 +12,8 @@ use crate::error::Error;
 enum Op {
     Append(Vec<Vec<u8>>),
     Gather(Vec<prop::sample::Index>),
+    Delete(Vec<prop::sample::Index>),
+    Compact,
     Sync,
     Reopen,
 }
@@ -28,6 +30,8 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         3 => vec(record(), 0..12).prop_map(Op::Append),
         3 => vec(any::<prop::sample::Index>(), 0..40).prop_map(Op::Gather),
+        1 => vec(any::<prop::sample::Index>(), 0..6).prop_map(Op::Delete),
+        1 => Just(Op::Compact),
         1 => Just(Op::Sync),
         1 => Just(Op::Reopen),
     ]
@@ -63,7 +67,7 @@ fn against_model(options: StoreOptions, ops: &[Op]) {
         let samples = pack(&samples);
         store.train_dict(&samples.bytes, &samples.offsets, DictSize::Bytes(500)).unwrap();
     }
-    let (mut model, mut reused) = (Vec::new(), Records::default());
+    let (mut model, mut reused): (Vec<Vec<u8>>, _) = (Vec::new(), Records::default());
     for op in ops {
         match op {
             Op::Append(records) => {
@@ -76,6 +80,18 @@ fn against_model(options: StoreOptions, ops: &[Op]) {
                 check(&store, &model, &indices, &mut reused);
             }
             Op::Gather(_) => check(&store, &model, &[], &mut reused),
+            Op::Delete(indices) if !model.is_empty() => {
+                let indices: Vec<u64> = indices.iter().map(|index| index.index(model.len()) as u64).collect();
+                store.delete(&indices).unwrap();
+                let holes: std::collections::BTreeSet<u64> = indices.into_iter().collect();
+                holes.into_iter().rev().for_each(|hole| drop(model.swap_remove(hole as usize)));
+            }
+            Op::Delete(_) => store.delete(&[]).unwrap(),
+            Op::Compact => {
+                store.compact().unwrap();
+                let stats = store.stats().unwrap();
+                assert_eq!((stats.reclaimable, stats.live_bytes), (0, stats.chunk_bytes));
+            }
             Op::Sync => store.sync().unwrap(),
             Op::Reopen => {
                 // A reader that opens while the writer is open sees what was appended.
@@ -91,8 +107,9 @@ fn against_model(options: StoreOptions, ops: &[Op]) {
         assert!(matches!(error, Error::OutOfRange { index, len } if index == len), "{error}");
     }
     let stats = store.stats().unwrap();
-    assert_eq!(stats.records, model.len() as u64);
-    assert_eq!((stats.reclaimable, stats.live_bytes), (0, stats.chunk_bytes));
+    assert_eq!((stats.records, stats.reclaimable), (model.len() as u64, stats.chunk_bytes - stats.live_bytes));
+    let all: Vec<u64> = (0..model.len() as u64).collect();
+    check(&store, &model, &all, &mut reused);
 }
 
 proptest! {
@@ -232,4 +249,63 @@ fn a_dictionary_is_trained_or_refused_clearly() {
     std::fs::remove_file(path.join("dict.zr")).unwrap();
     let error = Store::open(&path).unwrap().gather(&[5]).unwrap_err();
     assert!(error.to_string().contains("record 5"), "{error}");
+}
+
+#[test]
+fn records_are_not_moved_below_another_handle() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = Store::create(dir.path().join("store"), Codec::Raw).unwrap();
+    store.append(b"abcdef", &[0, 2, 4, 6]).unwrap();
+    let reader = Store::open(store.path()).unwrap();
+    for refused in [store.delete(&[0]), store.compact()] {
+        assert!(matches!(&refused, Err(Error::Locked { path, .. }) if path.ends_with("read.lock")), "{refused:?}");
+    }
+    assert_eq!(reader.gather(&[0, 1, 2]).unwrap().bytes, b"abcdef");
+    drop(reader);
+    store.delete(&[0]).unwrap();
+    assert_eq!(store.gather(&[0, 1]).unwrap().bytes, b"efcd");
+    assert!(matches!(store.delete(&[2]), Err(Error::OutOfRange { index: 2, len: 2 })));
+    store.compact().unwrap();
+    let mut reader = Store::open(store.path()).unwrap();
+    assert_eq!(reader.gather(&[0, 1]).unwrap().bytes, b"efcd");
+    assert!(matches!(reader.delete(&[0]), Err(Error::ReadOnly { .. })));
+}
+
+#[test]
+fn deleting_and_appending_again_never_touches_the_bytes_of_a_live_record() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = Store::create(dir.path().join("store"), Codec::Raw).unwrap();
+    for round in 0..40u8 {
+        let records: Vec<Vec<u8>> = (0..10).map(|i| vec![round * 6 + i; 300]).collect();
+        let packed = pack(&records);
+        store.append(&packed.bytes, &packed.offsets).unwrap();
+        store.delete(&[store.len() - 1, store.len() / 2, 0]).unwrap();
+        for i in 0..store.len() {
+            let record = store.get(i).unwrap();
+            assert!(record.len() == 300 && record.iter().all(|&byte| byte == record[0]), "round {round}, record {i}");
+        }
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn compacting_gives_the_blocks_back() {
+    use std::os::unix::fs::MetadataExt;
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = Store::create(dir.path().join("store"), Codec::Raw).unwrap();
+    let record = vec![1; 1 << 20];
+    for i in 0..16 {
+        assert_eq!(store.append(&record, &[0, 1 << 20]).unwrap(), i);
+    }
+    let blocks = || -> u64 {
+        std::fs::read_dir(dir.path().join("store"))
+            .unwrap()
+            .map(|file| file.unwrap().metadata().unwrap().blocks())
+            .sum()
+    };
+    store.delete(&(0..12).collect::<Vec<_>>()).unwrap();
+    let before = blocks();
+    store.compact().unwrap();
+    assert!(blocks() * 3 < before, "{} blocks, {before} before", blocks());
+    (0..4).for_each(|i| assert_eq!(store.get(i).unwrap(), record));
 }

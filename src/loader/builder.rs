@@ -1,0 +1,320 @@
+//! How a loader is set up.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::num::NonZero;
+use std::thread;
+
+use super::context::StepContext;
+use super::format::{Format, Native};
+use super::loader::DataLoader;
+use super::pipeline::{Transform, pipeline};
+use super::prefetch::Threads;
+use super::state::LoaderState;
+use super::stream::{Stream, StreamPart};
+use crate::engine::sampler::{Mode, Sampler, Shard};
+use crate::error::{Error, Result};
+
+/// The most batches that are made ahead, and the most workers.
+const MAX_AHEAD: usize = 1 << 16;
+
+/// Sets up a [`DataLoader`]; [`DataLoader::builder`] begins it and [`build`](Self::build) ends it.
+///
+/// | option | default | Python's loaderx |
+/// |---|---|---|
+/// | `batch_size` | 256 | 256 |
+/// | `mode` | [`Mode::Cyclic`]: each record once a cycle | IID: with replacement |
+/// | `seed` | 42 | 42 |
+/// | `workers` | one a core, 4 at most | 4 |
+/// | `prefetch` | twice the workers: each has one batch in hand and one waiting | 4 |
+/// | `shard` | rank 0 of 1 | none |
+/// | `start_step` | 0 | 0 |
+pub struct DataLoaderBuilder<S: Stream, B, F> {
+    stream: S,
+    transform: Transform<S::Batch, B>,
+    format: F,
+    options: Options,
+}
+
+/// What does not depend on the types.
+#[derive(Debug)]
+struct Options {
+    batch_size: u64,
+    mode: Mode,
+    seed: u64,
+    workers: Option<usize>,
+    prefetch: Option<usize>,
+    shard: Shard,
+    start_step: Option<u64>,
+    state: Option<LoaderState>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            batch_size: 256,
+            mode: Mode::Cyclic,
+            seed: 42,
+            workers: None,
+            prefetch: None,
+            shard: Shard::default(),
+            start_step: None,
+            state: None,
+        }
+    }
+}
+
+impl<S: Stream> DataLoaderBuilder<S, S::Batch, Native> {
+    pub(super) fn new(stream: S) -> Self {
+        DataLoaderBuilder {
+            stream,
+            transform: Box::new(|_, batch| Ok(batch)),
+            format: Native,
+            options: Options::default(),
+        }
+    }
+}
+
+impl<S: Stream, B: 'static, F> DataLoaderBuilder<S, B, F> {
+    /// Records in a global batch; the ranks share them evenly.
+    pub fn batch_size(mut self, records: u64) -> Self {
+        self.options.batch_size = records;
+        self
+    }
+
+    /// In which order records are drawn.
+    pub fn mode(mut self, mode: Mode) -> Self {
+        self.options.mode = mode;
+        self
+    }
+
+    /// What the order and the transforms' seeds are made from.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.options.seed = seed;
+        self
+    }
+
+    /// How many threads make batches; 0 makes each in the caller of `next`. The batches are the same either way.
+    pub fn workers(mut self, threads: usize) -> Self {
+        self.options.workers = Some(threads);
+        self
+    }
+
+    /// How many batches are made ahead at most, beside the one that the consumer holds; at least 1. Without workers it
+    /// has no meaning.
+    pub fn prefetch(mut self, batches: usize) -> Self {
+        self.options.prefetch = Some(batches);
+        self
+    }
+
+    /// Draws one rank's part of each global batch; the world divides the batch size.
+    pub fn shard(mut self, shard: Shard) -> Self {
+        self.options.shard = shard;
+        self
+    }
+
+    /// The step that goes out first.
+    pub fn start_step(mut self, step: u64) -> Self {
+        self.options.start_step = Some(step);
+        self
+    }
+
+    /// Goes on where another loader stood. The mode, seed and batch size must be set as they were there, and the
+    /// streams must hold the same records; they may have grown, which the loader does not see: it goes on with the
+    /// length it had. Workers, prefetch, rank and world may differ.
+    pub fn resume(mut self, state: LoaderState) -> Self {
+        self.options.state = Some(state);
+        self
+    }
+
+    /// Transforms each batch, in the workers; further calls transform what the earlier ones gave. An error of any type
+    /// reaches the consumer as [`Error::Transform`] within [`Error::Step`], a panic as [`Error::Panic`].
+    pub fn map<U, M>(self, transform: M) -> DataLoaderBuilder<S, U, F>
+    where
+        M: Fn(&StepContext, B) -> Result<U, Box<dyn StdError + Send + Sync>> + Send + Sync + 'static,
+    {
+        let DataLoaderBuilder { stream, transform: earlier, format, options } = self;
+        let transform: Transform<S::Batch, U> = Box::new(move |context, batch| {
+            transform(context, earlier(context, batch)?).map_err(|error| Error::Transform(error.into()))
+        });
+        DataLoaderBuilder { stream, transform, format, options }
+    }
+
+    /// What comes out: batches as they are ([`Native`], unless set), or an adapter's tensors.
+    pub fn yields<G: Format<B>>(self, format: G) -> DataLoaderBuilder<S, B, G> {
+        let DataLoaderBuilder { stream, transform, options, .. } = self;
+        DataLoaderBuilder { stream, transform, format, options }
+    }
+
+    /// Builds the loader. No thread starts before the first `next`.
+    ///
+    /// # Errors
+    /// - [`Error::Invalid`]: no streams, streams of unequal lengths, no records; a batch of no records or of more than
+    ///   2^32; a world that does not divide the batch size; a Cyclic batch that is larger than the data, with more than
+    ///   one rank (with one, each step is one short batch: the whole data); a prefetch of 0 with workers, or more than
+    ///   65536 of either; both `start_step` and `resume`.
+    /// - [`Error::State`]: the saved state does not fit.
+    /// - What the streams report.
+    pub fn build(self) -> Result<DataLoader<F::Out>>
+    where
+        F: Format<B>,
+    {
+        let DataLoaderBuilder { stream, transform, format, options } = self;
+        let threads = options.threads()?;
+        let parts = stream.parts()?;
+        let len = options.len(&parts)?;
+        let sampler = Sampler::new(options.mode, len, options.batch_size, options.seed)?;
+        let shard = options.shard(&sampler)?;
+        let fingerprints = stream.fingerprint(len)?;
+        let start = options.start(len, &parts, fingerprints)?;
+        Ok(DataLoader::new(pipeline(stream, transform, format), sampler, shard, threads, start))
+    }
+}
+
+impl Options {
+    fn threads(&self) -> Result<Threads> {
+        let cores = thread::available_parallelism().map_or(1, NonZero::get);
+        let workers = self.workers.unwrap_or(cores.min(4));
+        let prefetch = self.prefetch.unwrap_or(workers.saturating_mul(2).min(MAX_AHEAD));
+        if workers > 0 && prefetch == 0 {
+            return Err(Error::invalid(
+                "prefetch",
+                "0 batches leave the workers nothing to make: at least 1, or workers(0)",
+            ));
+        }
+        for (what, value) in [("workers", workers), ("prefetch", prefetch)] {
+            if value > MAX_AHEAD {
+                return Err(Error::invalid(what, format!("{value} are more than {MAX_AHEAD}")));
+            }
+        }
+        Ok(Threads { workers, prefetch })
+    }
+
+    /// The shard, where it gives every rank of the sampler's batches the same number of records.
+    fn shard(&self, sampler: &Sampler) -> Result<Shard> {
+        let (world, batch_len) = (self.shard.world(), sampler.batch_len());
+        if !self.batch_size.is_multiple_of(world) {
+            let reason =
+                format!("{world} ranks cannot share a batch of {} evenly: the world divides it", self.batch_size);
+            return Err(Error::invalid("shard", reason));
+        }
+        if world > 1 && batch_len < self.batch_size {
+            let reason = format!("{batch_len} records do not fill a batch of {}, which ranks share", self.batch_size);
+            return Err(Error::invalid("batch_size", reason));
+        }
+        Ok(self.shard)
+    }
+
+    /// How many records are drawn from: what there is, or what there was when the state was saved.
+    fn len(&self, parts: &[StreamPart]) -> Result<u64> {
+        let Some(first) = parts.first() else {
+            return Err(Error::invalid("streams", "there are none: a loader needs one at least"));
+        };
+        if let Some(state) = &self.state {
+            state.check_options(self.mode, self.batch_size, self.seed)?;
+            state.check_lengths(parts)?;
+            return Ok(state.len);
+        }
+        if let Some(other) = parts.iter().find(|part| part.len != first.len) {
+            let (name, len) = (first.label(), first.len);
+            let reason = format!("{name} has {len} records and {} has {}: lengths are equal", other.label(), other.len);
+            return Err(Error::invalid("streams", reason));
+        }
+        if first.len == 0 {
+            return Err(Error::invalid("streams", format!("{} has no records to draw from", first.label())));
+        }
+        Ok(first.len)
+    }
+
+    /// Where the loader begins.
+    fn start(self, len: u64, parts: &[StreamPart], fingerprints: Vec<u64>) -> Result<LoaderState> {
+        if fingerprints.len() != parts.len() {
+            let (given, parts) = (fingerprints.len(), parts.len());
+            let reason = format!("{given} fingerprints for {parts} parts: `Stream::fingerprint` gives one for each");
+            return Err(Error::invalid("streams", reason));
+        }
+        let Some(state) = self.state else {
+            let Options { batch_size, mode, seed, start_step, .. } = self;
+            return Ok(LoaderState { step: start_step.unwrap_or(0), seed, mode, batch_size, len, fingerprints });
+        };
+        if let Some(step) = self.start_step {
+            let reason = format!("step {step} was asked for, and the state to resume says {}: set one", state.step);
+            return Err(Error::invalid("start_step", reason));
+        }
+        state.check_streams(parts, &fingerprints)?;
+        Ok(state)
+    }
+}
+
+impl<S: Stream, B, F> fmt::Debug for DataLoaderBuilder<S, B, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DataLoaderBuilder").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::NamedStreams;
+    use super::super::testing::Memory;
+    use super::*;
+
+    fn refusal<T>(loader: Result<DataLoader<T>>) -> String {
+        match loader {
+            Err(error @ Error::Invalid { .. }) => error.to_string(),
+            Err(error) => panic!("another error: {error}"),
+            Ok(_) => panic!("it was built"),
+        }
+    }
+
+    fn of(len: u64) -> DataLoaderBuilder<Memory, Vec<u64>, Native> {
+        DataLoader::builder(Memory::new(len)).batch_size(8)
+    }
+
+    #[test]
+    fn unfit_options_are_refused_when_the_loader_is_built() {
+        let shard = |rank, world| Shard::new(rank, world).unwrap();
+        for (loader, says) in [
+            (of(0), "no records"),
+            (of(9).batch_size(0), "not 0"),
+            (of(9).batch_size(u64::MAX), "not 18446744073709551615"),
+            (of(9).shard(shard(1, 3)), "3 ranks cannot share a batch of 8 evenly"),
+            (of(7).shard(shard(1, 2)), "7 records do not fill a batch of 8"),
+            (of(9).workers(1).prefetch(0), "at least 1"),
+            (of(9).workers(usize::MAX), "more than 65536"),
+            (of(9).prefetch(usize::MAX), "more than 65536"),
+        ] {
+            let text = refusal(loader.build());
+            assert!(text.contains(says), "{text}");
+        }
+        assert!(of(9).workers(0).prefetch(0).build().is_ok());
+        assert!(of(7).shard(shard(1, 2)).mode(Mode::CyclicCarry).build().is_ok());
+    }
+
+    #[test]
+    fn a_cyclic_batch_larger_than_the_data_is_short() {
+        let mut loader = of(5).build().unwrap();
+        for _ in 0..3 {
+            let mut batch = loader.next().unwrap().unwrap();
+            batch.sort_unstable();
+            let mut all: Vec<_> = (0..5).map(|index| Memory::new(5).record(index)).collect();
+            all.sort_unstable();
+            assert_eq!(batch, all);
+        }
+        assert_eq!(loader.pass().map(Result::unwrap).map(|batch| batch.len()).collect::<Vec<_>>(), [5]);
+    }
+
+    #[test]
+    fn streams_are_one_at_least_and_equally_long() {
+        let text = refusal(DataLoader::builder(NamedStreams::new()).build());
+        assert!(text.contains("there are none"), "{text}");
+        let text = refusal(DataLoader::builder((Memory::new(300), Memory::new(301))).build());
+        assert!(text.contains("stream 0 has 300 records and stream 1 has 301"), "{text}");
+        let named = NamedStreams::new().with("x", Memory::new(3)).with("y", (Memory::new(3), Memory::new(4)));
+        let text = refusal(DataLoader::builder(named).build());
+        assert!(text.contains("x has 3 records and y (stream 1) has 4"), "{text}");
+        let text = refusal(
+            DataLoader::builder(NamedStreams::new().with("x", Memory::new(3)).with("x", Memory::new(3))).build(),
+        );
+        assert!(text.contains("two streams are named \"x\""), "{text}");
+    }
+}

@@ -1,0 +1,93 @@
+//! From a step to a batch: draw, gather, transform, format.
+
+use std::any::Any;
+use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use super::context::{StepContext, Token};
+use super::format::Format;
+use super::plan::Plan;
+use super::stream::Stream;
+use crate::error::{Error, Result};
+
+/// What a transform makes of a gathered batch.
+pub(super) type Transform<A, B> = Box<dyn Fn(&StepContext, A) -> Result<B> + Send + Sync>;
+
+/// Stream, transform and format, their types forgotten: from a context to what only the consumer's part is missing of.
+pub(super) type Pipeline<T> = Arc<dyn Fn(&StepContext) -> Result<Prepared<T>> + Send + Sync>;
+
+/// A batch that a worker is done with.
+pub(super) struct Prepared<T> {
+    pub(super) records: u64,
+    pub(super) bytes: u64,
+    /// The format's part that runs in the consumer.
+    finish: Box<dyn FnOnce() -> Result<T> + Send>,
+}
+
+/// Joins the stages, and stops between them when nobody waits any more.
+pub(super) fn pipeline<S, B, F>(stream: S, transform: Transform<S::Batch, B>, format: F) -> Pipeline<F::Out>
+where
+    S: Stream,
+    B: 'static,
+    F: Format<B>,
+{
+    let format = Arc::new(format);
+    Arc::new(move |context| {
+        let batch = stream.gather(context.indices())?;
+        let bytes = S::batch_bytes(&batch);
+        go_on(context)?;
+        let batch = transform(context, batch)?;
+        go_on(context)?;
+        let host = format.host(batch)?;
+        let format = format.clone();
+        let records = context.indices().len() as u64;
+        Ok(Prepared { records, bytes, finish: Box::new(move || format.finish(host)) })
+    })
+}
+
+fn go_on(context: &StepContext) -> Result<()> {
+    if context.is_cancelled() { Err(Error::Cancelled) } else { Ok(()) }
+}
+
+/// Makes the batch of any step of a plan.
+pub(super) struct Work<T> {
+    pub(super) pipeline: Pipeline<T>,
+    pub(super) plan: Plan,
+}
+
+impl<T> Work<T> {
+    /// The part that a worker does. `indices` is memory that is used again.
+    pub(super) fn prepare(&self, step: u64, token: &Token, indices: &mut Vec<u64>) -> Result<Prepared<T>> {
+        caught(step, || {
+            let context = self.plan.context(step, mem::take(indices), token.clone());
+            let prepared = (self.pipeline)(&context);
+            *indices = context.indices;
+            prepared
+        })
+    }
+}
+
+impl<T> Prepared<T> {
+    /// The part that the consumer does.
+    pub(super) fn finish(self, step: u64) -> Result<T> {
+        caught(step, self.finish)
+    }
+}
+
+/// Gives errors and panics alike as errors of that step.
+fn caught<R>(step: u64, stage: impl FnOnce() -> Result<R>) -> Result<R> {
+    // What a panic leaves behind is dropped or, in the transform's own captures, guarded by their own `Sync`.
+    let result = catch_unwind(AssertUnwindSafe(stage)).unwrap_or_else(|payload| Err(Error::Panic(text(&*payload))));
+    result.map_err(at(step))
+}
+
+/// Closure for `map_err`: the step that an error belongs to.
+pub(super) fn at(step: u64) -> impl FnOnce(Error) -> Error {
+    move |source| Error::Step { step, source: Box::new(source) }
+}
+
+fn text(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("without a message").to_owned()
+}
