@@ -49,7 +49,7 @@ pub struct Imported {
 /// removes `DST.partial`; what a killed import left is replaced by the next one. An existing `DST` is an error.
 ///
 /// Arrays are stored in C order and little-endian, whatever the file has. Memory stays bounded by some blocks of 8 MiB
-/// (32 MiB for Fortran order), or by a row where a row is larger.
+/// (32 MiB for Fortran order), or by a row where a row is larger, and by 64 MiB of samples where a dictionary is trained.
 ///
 /// # Errors
 ///
@@ -61,8 +61,8 @@ pub struct Imported {
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let dir = tempfile::tempdir()?;
 /// # let (src, dst) = (dir.path().join("images.npy"), dir.path().join("images"));
-/// # let mut npy = b"\x93NUMPY\x01\x00\x36\x00{'descr': '|u1', 'fortran_order': False, 'shape': (2,3)}".to_vec();
-/// # npy.resize(10 + 0x36, b' ');
+/// # let mut npy = b"\x93NUMPY\x01\x00\x38\x00{'descr': '|u1', 'fortran_order': False, 'shape': (2,3)}".to_vec();
+/// # npy.resize(10 + 0x38, b' ');
 /// # std::fs::write(&src, [&npy[..], &[1, 2, 3, 4, 5, 6]].concat())?;
 /// use loaderx::{Codec, Import};
 ///
@@ -98,7 +98,7 @@ impl<'a> Import<'a> {
     }
 
     /// How records are compressed. The dictionary codec trains on at most 8192 rows spread evenly over each table, and
-    /// at most 128 MiB of them.
+    /// at most 64 MiB of them.
     pub fn codec(mut self, codec: Codec) -> Self {
         self.settings.codec = codec;
         self

@@ -136,7 +136,7 @@ impl Import<'_> {
         let mut partial = Partial::begin(destination)?;
         let store = settings.create(&partial.below(&[""; 0])?, &schema)?;
         if let Some(samples) = samples {
-            store.train_dict(&samples.bytes, &samples.offsets, settings.dict_size)?;
+            settings.train(&store, samples, destination)?;
         }
         let mut done = Done::new(&mut self.progress, total.map(|total| total as u64));
         let mut block = Records { bytes: Vec::new(), offsets: vec![0] };

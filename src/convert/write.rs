@@ -75,6 +75,15 @@ impl Settings {
         options.create_with_schema(path, schema)
     }
 
+    /// Trains the store's dictionary. The store's own path, in `DST.partial`, is gone when an error is read, which names
+    /// `path` instead.
+    pub(super) fn train(&self, store: &Store, samples: &Records, path: &Path) -> Result<()> {
+        store.train_dict(&samples.bytes, &samples.offsets, self.dict_size).map_err(|e| match e {
+            Error::Dictionary { reason, .. } => Error::dictionary(path, reason),
+            e => e,
+        })
+    }
+
     /// Puts one table into a new store.
     pub(super) fn import_table(
         &self,
@@ -87,12 +96,7 @@ impl Settings {
         let with_dict = self.codec == Codec::ZstdDict && table.rows > 0;
         let mut reader = TableReader::new(table, input, spill, with_dict)?;
         if with_dict {
-            let samples = samples(table, &mut reader)?;
-            store.train_dict(&samples.bytes, &samples.offsets, self.dict_size).map_err(|e| match e {
-                // The store's own path, in `DST.partial`, is gone when this is read.
-                Error::Dictionary { reason, .. } => Error::dictionary(&table.path, reason),
-                e => e,
-            })?;
+            self.train(&store, &samples(table, &mut reader)?, &table.path)?;
         }
         let row_bytes = table.row_bytes as usize;
         let rows_at_once = BLOCK.checked_div(table.row_bytes).unwrap_or(table.rows).max(1) as usize;

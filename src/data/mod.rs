@@ -18,7 +18,7 @@ mod typed;
 
 pub use any::AnyDataset;
 pub use batch::{DenseBatch, RaggedBatch};
-pub(crate) use buffer::to_stored;
+pub(crate) use buffer::{swap_bytes, to_stored};
 pub use dense::DenseDataset;
 pub(crate) use dtype::ByteOrder;
 pub use dtype::DType;

@@ -203,8 +203,8 @@ fn what_a_killed_import_left_is_replaced_and_said() {
     case.write("a.npy", &npy("|u1", "(2,)", &[1, 2]));
     fs::create_dir_all(case.path("store.partial/data")).unwrap();
     case.write("store.partial/import.lock", b"");
-    let output = case.run(&["import", "a.npy", "store"]);
-    assert_eq!((output.status.code(), text(&output.stdout)), (Some(0), "store\t2\t2\n"));
+    let output = case.run(&["import", "a.npy", "store/"]);
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(0), "store/\t2\t2\n"));
     let expected = "loaderx: store.partial, which an earlier import left when it was killed, was replaced\n";
     assert_eq!(text(&output.stderr), expected);
     assert_eq!(case.names(), ["a.npy", "store"]);

@@ -99,8 +99,10 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
     let imported = import.path(&arguments.source, &arguments.destination)?;
     drop(bar);
     if imported.replaced_partial {
-        let left = format!("{}.partial", arguments.destination.display());
-        output::note(&format!("{left}, which an earlier import left when it was killed, was replaced"));
+        // Without the slash that may stand at the end.
+        let destination: PathBuf = arguments.destination.components().collect();
+        let left = "which an earlier import left when it was killed, was replaced";
+        output::note(&format!("{}.partial, {left}", destination.display()));
     }
     let mut text = String::new();
     for path in &imported.stores {
