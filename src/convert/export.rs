@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use super::npy::header_bytes;
 use super::place::NewFile;
-use super::schema::{Schema, read_schema};
 use super::table::BLOCK;
+use crate::Records;
+use crate::data::{AnyDataset, Kind};
 use crate::error::{Corruption, Error, Result};
-use crate::{Records, Store, StoreOptions};
 
 /// Records whose lengths are looked up at once.
 const LENGTHS: u64 = 64 << 10;
@@ -52,29 +52,40 @@ pub struct Exported {
 /// ```
 pub fn export_npy(store: impl AsRef<Path>, out: impl AsRef<Path>) -> Result<Exported> {
     let (path, out) = (store.as_ref(), out.as_ref());
-    let store = StoreOptions::new().open(path)?;
-    let schema = match store.schema_bytes()? {
-        Some(bytes) => read_schema(path, &bytes)?,
-        None => Schema { kind: "ragged".into(), dtype: "|u1".into(), item_shape: Vec::new() },
-    };
-    let export = Export { records: store.len(), row_bytes: row_bytes(path, &schema)?, store, schema };
-    if export.schema.kind == "dense" { export.dense(out) } else { export.ragged(out) }
+    let export = Export::open(path)?;
+    if export.store.kind() == Some(Kind::Dense) { export.dense(out) } else { export.ragged(out) }
 }
 
 /// A store that is written out, as it was when it was opened.
 struct Export {
-    store: Store,
-    schema: Schema,
+    store: AnyDataset,
     records: u64,
+    /// The dtype, as a .npy file has it.
+    descr: String,
+    item_shape: Vec<u64>,
     /// Bytes of a row; of a record, in a dense store.
     row_bytes: u64,
 }
 
 impl Export {
+    /// Raw records count as rows of bytes.
+    fn open(path: &Path) -> Result<Export> {
+        let store = AnyDataset::open(path)?;
+        let descr = store.dtype().unwrap_or("|u1").to_owned();
+        let row_bytes = if store.kind().is_none() { Some(1) } else { store.row_bytes() };
+        let unsupported = |reason| Error::unsupported(path, format!("dtype {descr:?}"), reason);
+        if descr.get(1..2) == Some("O") {
+            return Err(unsupported("pickled objects are neither loaded nor written"));
+        }
+        let row_bytes = row_bytes.ok_or_else(|| unsupported("a .npy file cannot carry it as it is"))? as u64;
+        let item_shape = store.item_shape().unwrap_or(&[]).iter().map(|&dimension| dimension as u64).collect();
+        Ok(Export { records: store.len(), descr, item_shape, row_bytes, store })
+    }
+
     fn dense(self, out: &Path) -> Result<Exported> {
         let mut file = NewFile::create(out)?;
-        let shape = [&[self.records], &self.schema.item_shape[..]].concat();
-        file.write_all(&header_bytes(self.store.path(), &self.schema.dtype, &shape)?)?;
+        let shape = [&[self.records], &self.item_shape[..]].concat();
+        file.write_all(&header_bytes(self.store.path(), &self.descr, &shape)?)?;
         self.each_lengths(|first, lengths| {
             self.check(first, lengths, "the length of an item", |len| len == self.row_bytes)?;
             self.write_records(first, lengths, &mut file)
@@ -98,8 +109,8 @@ impl Export {
             rows += lengths.clone().sum::<u64>();
             counts.write_all(&lengths.flat_map(u64::to_le_bytes).collect::<Vec<u8>>())
         })?;
-        let shape = [&[rows], &self.schema.item_shape[..]].concat();
-        file.write_all(&header_bytes(self.store.path(), &self.schema.dtype, &shape)?)?;
+        let shape = [&[rows], &self.item_shape[..]].concat();
+        file.write_all(&header_bytes(self.store.path(), &self.descr, &shape)?)?;
         self.each_lengths(|first, lengths| self.write_records(first, lengths, &mut file))?;
         counts.finish()?;
         file.finish()?;
@@ -148,29 +159,6 @@ impl Export {
     }
 }
 
-/// Bytes of an item, from the schema.
-fn row_bytes(path: &Path, schema: &Schema) -> Result<u64> {
-    let unsupported = |reason: &str| Error::unsupported(path, format!("dtype {:?}", schema.dtype), reason);
-    let size = element_size(&schema.dtype).ok_or_else(|| unsupported("a .npy file cannot carry it as it is"))?;
-    let bytes = schema.item_shape.iter().try_fold(size, |bytes, dimension| bytes.checked_mul(*dimension));
-    bytes.ok_or_else(|| unsupported("the item shape overflows"))
-}
-
-/// Bytes of an element of a plain dtype, as `dtype.str` names it: `<f4`, `|S5`, `<U5`, `<M8[ns]`.
-fn element_size(descr: &str) -> Option<u64> {
-    let rest = descr.strip_prefix(['<', '>', '|', '='])?;
-    let kind = rest.chars().next().filter(|kind| "biufcmMSUV".contains(*kind))?;
-    let digits = rest[1..].split('[').next()?;
-    let unit = &rest[1 + digits.len()..];
-    let plain =
-        unit.is_empty() || unit.strip_prefix('[')?.strip_suffix(']')?.chars().all(|c| c.is_ascii_alphanumeric());
-    if !plain || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
-        return None;
-    }
-    let size: u64 = digits.parse().ok()?;
-    if kind == 'U' { size.checked_mul(4) } else { Some(size) }
-}
-
 /// `OUT.rows.npy` beside `OUT.npy`.
 fn counts_path(out: &Path) -> PathBuf {
     let mut name = out
@@ -191,7 +179,12 @@ mod tests {
 
     use super::super::tests::npy;
     use super::*;
-    use crate::{Codec, Import};
+    use crate::{Codec, Import, StoreOptions};
+
+    /// The schema of a dense store.
+    fn schema(dtype: crate::DType, item_shape: &[usize]) -> Vec<u8> {
+        super::super::write::Settings::default().schema(Kind::Dense, dtype, item_shape).unwrap()
+    }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(32))]
@@ -204,7 +197,7 @@ mod tests {
             let directory = tempfile::tempdir().unwrap();
             let path = |name: &str| directory.path().join(name);
             let shape = [&[rows], &item[..]].concat();
-            let len = shape.iter().product::<u64>() * element_size(descr).unwrap();
+            let len = shape.iter().product::<u64>() * descr[2..].parse::<u64>().unwrap();
             let bytes = npy(descr, false, &shape, &(0..len).map(|i| (i % 2) as u8).collect::<Vec<u8>>());
             fs::write(path("a.npy"), &bytes).unwrap();
             let import = Import::new();
@@ -219,17 +212,17 @@ mod tests {
 
         #[test]
         fn a_ragged_store_gives_its_rows_and_their_counts(
-            records in prop::collection::vec(prop::collection::vec(any::<[u8; 6]>(), 0..5), 0..100),
+            records in prop::collection::vec(prop::collection::vec(any::<[i16; 3]>(), 0..5), 0..100),
         ) {
             let directory = tempfile::tempdir().unwrap();
             let path = |name: &str| directory.path().join(name);
             let packed = records.iter().map(|record| record.concat());
-            Import::new().ragged(crate::DType::I16, &[3], packed, &path("store")).unwrap();
+            Import::new().ragged_records::<i16>([3], packed, path("store")).unwrap();
             let exported = export_npy(path("store"), path("a.npy")).unwrap();
             let (count, rows) = (records.len() as u64, records.concat().len() as u64);
             let row_counts = Some(path("a.rows.npy"));
             prop_assert_eq!(exported, Exported { records: count, shape: vec![rows, 3], row_counts });
-            let rows = npy("<i2", false, &[rows, 3], &records.concat().concat());
+            let rows = npy("<i2", false, &[rows, 3], bytemuck::cast_slice(&records.concat()));
             prop_assert_eq!(fs::read(path("a.npy")).unwrap(), rows);
             let counts: Vec<u8> = records.iter().flat_map(|record| (record.len() as i64).to_le_bytes()).collect();
             prop_assert_eq!(fs::read(path("a.rows.npy")).unwrap(), npy("<i8", false, &[count], &counts));
@@ -252,7 +245,7 @@ mod tests {
         for (descr, bytes) in [(">i4", 4), ("|V4", 4), ("<c8", 8)] {
             let directory = tempfile::tempdir().unwrap();
             let path = |name: &str| directory.path().join(name);
-            let schema = super::super::schema::schema_bytes("dense", crate::DType::I32, &[], Codec::Raw);
+            let schema = schema(crate::DType::I32, &[]);
             let at = schema.windows(3).position(|window| window == b"<i4").unwrap();
             let schema = [&schema[..at], descr.as_bytes(), &schema[at + 3..]].concat();
             let store = StoreOptions::new().codec(Codec::Raw).create_with_schema(&path("store"), &schema).unwrap();
@@ -265,30 +258,30 @@ mod tests {
     }
 
     #[test]
+    fn objects_and_what_numpy_does_not_spell_are_refused_by_name() {
+        for descr in ["|O8", "<q4", "<M'"] {
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("store");
+            let schema = schema(crate::DType::I32, &[]);
+            let at = schema.windows(3).position(|window| window == b"<i4").unwrap();
+            let schema = [&schema[..at], descr.as_bytes(), &schema[at + 3..]].concat();
+            StoreOptions::new().create_with_schema(&path, &schema).unwrap().close().unwrap();
+            let error = export_npy(&path, directory.path().join("a.npy")).unwrap_err().to_string();
+            assert!(error.contains(descr), "{error}");
+        }
+    }
+
+    #[test]
     fn a_failed_export_leaves_no_file() {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
-        let schema = super::super::schema::schema_bytes("dense", crate::DType::I16, &[2], Codec::Raw);
+        let schema = schema(crate::DType::I16, &[2]);
         let store = StoreOptions::new().create_with_schema(&path("store"), &schema).unwrap();
         store.append(b"fourtwo", &[0, 4, 7]).unwrap();
         store.close().unwrap();
         let error = export_npy(path("store"), path("a.npy")).unwrap_err().to_string();
         assert!(error.contains("record 1: expected the length of an item, 4 bytes, found 3 bytes"), "{error}");
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
-    }
-
-    #[test]
-    fn the_size_of_an_element_is_read_from_its_plain_name_alone() {
-        for (descr, size) in
-            [("<f4", 4), (">f8", 8), ("|u1", 1), ("|V12", 12), ("<U5", 20), ("|S0", 0), ("<M8[ns]", 8), ("<m8[25s]", 8)]
-        {
-            assert_eq!(element_size(descr), Some(size), "{descr}");
-        }
-        for descr in
-            ["", "<", "|O", "f4", "<f", "<f4'", "<M8[n'", "<M8[']", "<i4, ", "<U9223372036854775807", "é4", "<é"]
-        {
-            assert_eq!(element_size(descr), None, "{descr}");
-        }
     }
 
     #[test]

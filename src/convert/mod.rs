@@ -1,19 +1,22 @@
 //! Files and iterators into stores, and stores into files. Imports `data` and `error`, and the format crates.
 //!
-//! `npy`, `npz` and `safetensors` say which tables a file holds, `table` and `fortran` give their rows, `import` puts rows and
-//! records into stores, `export` takes them out, and `place` is where the file system is changed.
+//! `import` is the builder that a user sees. `npy`, `npz` and `safetensors` say which tables a file holds, `choose` takes some
+//! of them, `table` and `fortran` give their rows, `write` puts these into stores, as `records` does with those of
+//! iterators, `export` takes them out, and `place` is where the file system is changed.
 
+mod choose;
 mod export;
 mod fortran;
 mod import;
 mod npy;
 mod npz;
 mod place;
+mod records;
 mod safetensors;
-mod schema;
 mod table;
 #[cfg(test)]
 mod tests;
+mod write;
 
 pub use export::{Exported, export_npy};
 pub use import::{Import, Imported, Progress};

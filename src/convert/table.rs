@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::{fortran, npy};
-use crate::data::{ByteOrder, DType};
+use crate::data::{ByteOrder, DType, swap_bytes};
 use crate::error::{Error, Result};
 
 /// Bytes that are read, converted and appended at once; a block holds at least one row.
@@ -199,7 +199,7 @@ impl<'a> TableReader<'a> {
             read_at(&self.table.path, &mut self.input, rows.start * self.table.row_bytes, out)?;
         }
         if self.table.order == ByteOrder::Big {
-            swap_bytes(self.table.dtype.size(), out);
+            swap_bytes(out, self.table.dtype.size());
         }
         if self.table.dtype == DType::Bool
             && let Some(at) = out.iter().position(|byte| *byte > 1)
@@ -242,15 +242,5 @@ pub(super) fn read_error(path: &Path, what: &str, error: io::Error) -> Error {
             Error::format(path, format!("{what} is damaged: {error}"))
         }
         _ => Error::io("read", path)(error),
-    }
-}
-
-/// Turns the bytes of every element around.
-fn swap_bytes(size: usize, bytes: &mut [u8]) {
-    match size {
-        2 => bytes.as_chunks_mut::<2>().0.iter_mut().for_each(|element| element.reverse()),
-        4 => bytes.as_chunks_mut::<4>().0.iter_mut().for_each(|element| element.reverse()),
-        8 => bytes.as_chunks_mut::<8>().0.iter_mut().for_each(|element| element.reverse()),
-        _ => {}
     }
 }

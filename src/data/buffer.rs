@@ -53,7 +53,7 @@ pub(crate) fn to_stored<T: Element>(values: &[T], order: ByteOrder) -> Cow<'_, [
         ByteOrder::Little => Cow::Borrowed(bytes),
         ByteOrder::Big => {
             let mut bytes = bytes.to_vec();
-            swap(&mut bytes, size_of::<T>());
+            swap_bytes(&mut bytes, size_of::<T>());
             Cow::Owned(bytes)
         }
     }
@@ -105,7 +105,7 @@ unsafe fn fill<T: Element>(
     write(raw)?;
     if order == ByteOrder::Big {
         // SAFETY: `write` has initialised every byte.
-        swap(unsafe { raw.assume_init_mut() }, size_of::<T>());
+        swap_bytes(unsafe { raw.assume_init_mut() }, size_of::<T>());
     }
     // SAFETY: `T::Bits` has the size and alignment of `T` and takes any bits, and every byte is initialised.
     let bits = unsafe { slice::from_raw_parts(start.cast::<T::Bits>(), len) };
@@ -120,7 +120,7 @@ unsafe fn fill<T: Element>(
 }
 
 /// Reverses the bytes of each element of `size` bytes. As integers, which the compiler vectorises.
-fn swap(bytes: &mut [u8], size: usize) {
+pub(crate) fn swap_bytes(bytes: &mut [u8], size: usize) {
     match size {
         2 => bytes.as_chunks_mut().0.iter_mut().for_each(|b| *b = u16::from_ne_bytes(*b).swap_bytes().to_ne_bytes()),
         4 => bytes.as_chunks_mut().0.iter_mut().for_each(|b| *b = u32::from_ne_bytes(*b).swap_bytes().to_ne_bytes()),

@@ -18,6 +18,7 @@ mod typed;
 
 pub use any::AnyDataset;
 pub use batch::{DenseBatch, RaggedBatch};
+pub(crate) use buffer::{swap_bytes, to_stored};
 pub use dense::DenseDataset;
 pub(crate) use dtype::ByteOrder;
 pub use dtype::DType;
@@ -25,5 +26,9 @@ pub use element::Element;
 pub use options::DatasetOptions;
 pub use ragged::RaggedDataset;
 pub use schema::Kind;
+pub(crate) use schema::{Metadata, NewSchema};
 pub use selection::Selection;
 pub use shape::Shape;
+
+// The store's limits, for the rooms that import this one and not the engine.
+pub(crate) use crate::engine::store::{MAX_RECORDS, MAX_SAMPLE_BYTES, MAX_SAMPLES, RECORD_LIMIT};

@@ -6,10 +6,10 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::schema::{DEFAULT_RECORD_LIMIT, Kind, Metadata, NewSchema, Schema};
+use super::schema::{Kind, Metadata, NewSchema, Schema};
 use super::typed::Typed;
 use super::{Element, Shape};
-use crate::engine::store::{Codec, ReadMode, StoreOptions};
+use crate::engine::store::{Codec, RECORD_LIMIT, ReadMode, StoreOptions};
 use crate::error::{Error, Result};
 
 /// A kind of dataset with its types. Sealed: `DenseDataset` and `RaggedDataset`.
@@ -127,9 +127,8 @@ impl<D: Dataset> DatasetOptions<D> {
     pub fn open_writable(self, path: impl AsRef<Path>) -> Result<D> {
         let path = path.as_ref();
         let schema = Schema::peek(path)?;
-        let (codec, limit) = schema
-            .as_ref()
-            .map_or((Codec::default(), DEFAULT_RECORD_LIMIT), |schema| (schema.codec(), schema.record_limit()));
+        let (codec, limit) =
+            schema.as_ref().map_or((Codec::default(), RECORD_LIMIT), |schema| (schema.codec(), schema.record_limit()));
         let limit = self.record_limit.map_or(limit, |asked| asked.min(limit));
         let typed = Typed::new(self.store_options(codec, limit).open_writable(path)?, D::KIND)?;
         if schema.is_some_and(|schema| schema != typed.schema) {
@@ -145,19 +144,10 @@ impl<D: Dataset> DatasetOptions<D> {
             dtype: D::Element::DTYPE,
             item_shape: item_shape.dims(),
             codec: self.codec.unwrap_or_default(),
-            record_limit: self.record_limit.unwrap_or(DEFAULT_RECORD_LIMIT),
+            record_limit: self.record_limit.unwrap_or(RECORD_LIMIT),
             metadata: self.metadata.as_ref().map_err(Error::clone)?,
         };
         let bytes = schema.to_bytes()?;
-        // The schema's own check bounds the product.
-        let row_bytes = item_shape.dims().iter().product::<usize>() * size_of::<D::Element>();
-        let refuse = |reason| Err(Error::invalid("item shape", format!("{:?}: {reason}", item_shape.dims())));
-        if row_bytes > schema.record_limit as usize {
-            return refuse(format!("{row_bytes} bytes are over the record limit of {}", schema.record_limit));
-        }
-        if D::KIND == Kind::Ragged && row_bytes == 0 {
-            return refuse("rows of no bytes leave no trace of how many a record has".into());
-        }
         let store = self.store_options(schema.codec, schema.record_limit).create_with_schema(path, &bytes)?;
         Ok(D::from_typed(Typed::new(store, D::KIND)?))
     }

@@ -13,18 +13,13 @@ use serde::de::DeserializeOwned;
 use super::DType;
 use super::dtype::ByteOrder;
 use super::shape::elements;
-use crate::engine::store::Codec;
+use crate::engine::store::{Codec, MAX_SCHEMA, RECORD_LIMIT, SCHEMA};
 use crate::error::{Error, Result};
-
-/// The file's name in a store.
-pub(crate) const FILE: &str = "schema.msgpack";
 
 const FORMAT: &str = "loaderx-zrecord";
 const VERSION: u64 = 1;
 const BFLOAT16: &str = "bfloat16";
 
-/// A larger schema is refused.
-const MAX_BYTES: usize = 1 << 20;
 /// No `dtype.str` is longer.
 const MAX_DTYPE: usize = 64;
 /// More axes are refused: NumPy's own limit.
@@ -33,8 +28,6 @@ const MAX_RANK: usize = 64;
 const SHAPE: &str = "a list of at most 64 axis lengths, of rows under 4 GiB (an axis of length 0 counting as 1)";
 /// Deeper metadata is refused. rmpv counts a container twice, so this is 32 of them.
 const MAX_DEPTH: usize = 64;
-/// The largest record that a store takes unless its schema says otherwise, in bytes.
-pub(crate) const DEFAULT_RECORD_LIMIT: u32 = 1 << 20;
 
 /// The keys that are this crate's own.
 const RESERVED: [&str; 8] = ["format", "version", "kind", "dtype", "item_shape", "codec", "element", "record_limit"];
@@ -84,9 +77,9 @@ impl Schema {
     /// What schema.msgpack of the store at `path` says; `None` where there is none. It is read without opening the
     /// store, since a store is opened for writing with the codec and the limit that stand here.
     pub(crate) fn peek(path: &Path) -> Result<Option<Self>> {
-        let file = path.join(FILE);
+        let file = path.join(SCHEMA);
         let mut bytes = Vec::new();
-        match File::open(&file).and_then(|schema| schema.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes)) {
+        match File::open(&file).and_then(|schema| schema.take(MAX_SCHEMA + 1).read_to_end(&mut bytes)) {
             Ok(_) => Schema::parse(path, &bytes).map(Some),
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
             Err(error) => Err(Error::io("read", &file)(error)),
@@ -95,9 +88,9 @@ impl Schema {
 
     /// Reads a schema of the store at `path`.
     pub(crate) fn parse(path: &Path, bytes: &[u8]) -> Result<Self> {
-        let file = path.join(FILE);
+        let file = path.join(SCHEMA);
         let corrupt = |expected: &str, found: String| Error::corrupt(&file, expected, found);
-        if bytes.len() > MAX_BYTES {
+        if bytes.len() as u64 > MAX_SCHEMA {
             return Err(corrupt("at most 1 MiB", format!("{} bytes", bytes.len())));
         }
         let mut rest = bytes;
@@ -209,10 +202,19 @@ pub(crate) struct NewSchema<'a> {
 }
 
 impl NewSchema<'_> {
-    /// The file's content for a store at `path`.
+    /// The file's content. An error where no record of that shape could be stored or read back.
     pub(crate) fn to_bytes(&self) -> Result<Vec<u8>> {
+        let refuse = |reason: String| Err(Error::invalid("item shape", format!("{:?} {reason}", self.item_shape)));
         if row_size(self.item_shape, self.dtype.size()).is_none() {
-            return Err(Error::invalid("item shape", format!("{:?} is not {SHAPE}", self.item_shape)));
+            return refuse(format!("is not {SHAPE}"));
+        }
+        // The check above bounds the product.
+        let row_bytes = self.item_shape.iter().product::<usize>() * self.dtype.size();
+        if row_bytes > self.record_limit as usize {
+            return refuse(format!("takes {row_bytes} bytes, over the record limit of {}", self.record_limit));
+        }
+        if self.kind == Kind::Ragged && row_bytes == 0 {
+            return refuse("has rows of no bytes, which leave no trace of how many a record has".into());
         }
         let dims = self.item_shape.iter().map(|&dim| Value::from(dim)).collect();
         let mut entries: Vec<(String, Value)> = [
@@ -228,12 +230,12 @@ impl NewSchema<'_> {
         if self.dtype == DType::BF16 {
             entries.push(("element".into(), BFLOAT16.into()));
         }
-        if self.record_limit > DEFAULT_RECORD_LIMIT {
+        if self.record_limit > RECORD_LIMIT {
             entries.push(("record_limit".into(), self.record_limit.into()));
         }
         entries.extend(self.metadata.entries.iter().cloned());
         let bytes = encode(entries)?;
-        if bytes.len() > MAX_BYTES {
+        if bytes.len() as u64 > MAX_SCHEMA {
             return Err(Error::invalid("metadata", format!("the schema takes {} bytes, over 1 MiB", bytes.len())));
         }
         Ok(bytes)
@@ -305,7 +307,7 @@ impl Entries<'_> {
                 let limit = limit.as_u64().and_then(|limit| u32::try_from(limit).ok());
                 limit.ok_or_else(|| self.wrong("record_limit", expected))
             }
-            None => Ok(DEFAULT_RECORD_LIMIT),
+            None => Ok(RECORD_LIMIT),
         }
     }
 
@@ -325,9 +327,12 @@ impl Entries<'_> {
 fn element_size(dtype: &str) -> Option<usize> {
     let (order, rest) = dtype.split_at_checked(1)?;
     let (letter, rest) = rest.split_at_checked(1)?;
-    let number: usize = rest.split('[').next()?.parse().ok()?;
+    let (digits, unit) = rest.split_at(rest.find('[').unwrap_or(rest.len()));
+    // Of dates: [ns], [25s]. Whatever else stands here is no spelling of NumPy's.
+    let unit = if unit.is_empty() { Some("") } else { unit.strip_prefix('[')?.strip_suffix(']') }?;
+    let number: usize = digits.parse().ok()?;
     match letter {
-        _ if !"<>|=".contains(order) => None,
+        _ if !"<>|=".contains(order) || digits.starts_with('+') || !unit.chars().all(char::is_alphanumeric) => None,
         "U" => number.checked_mul(4),
         "b" | "i" | "u" | "f" | "c" | "m" | "M" | "S" | "V" | "O" => Some(number),
         _ => None,
@@ -411,7 +416,7 @@ mod tests {
     }
 
     fn new(dtype: DType, item_shape: &[usize], metadata: &Metadata) -> Result<Vec<u8>> {
-        let (kind, codec, record_limit) = (Kind::Dense, Codec::ZstdDict, DEFAULT_RECORD_LIMIT);
+        let (kind, codec, record_limit) = (Kind::Dense, Codec::ZstdDict, RECORD_LIMIT);
         NewSchema { kind, dtype, item_shape, codec, record_limit, metadata }.to_bytes()
     }
 
@@ -450,12 +455,36 @@ mod tests {
 
     #[test]
     fn sizes_of_rows_are_known_for_every_dtype_that_numpy_spells() {
-        for (dtype, size) in
-            [("<f4", 4), ("|b1", 1), ("<c16", 16), ("<M8[25s]", 8), ("|V12", 12), ("<U5", 20), ("|S7", 7), ("<f16", 16)]
-        {
+        for (dtype, size) in [
+            ("<f4", 4),
+            ("|b1", 1),
+            ("<c16", 16),
+            ("<M8[25s]", 8),
+            ("|V12", 12),
+            ("<U5", 20),
+            ("|S7", 7),
+            ("<f16", 16),
+            ("|S0", 0),
+        ] {
             assert_eq!(with("dtype", dtype).unwrap().row_bytes(), Some(6 * size), "{dtype}");
         }
-        for dtype in ["", "<", "f", "float32", "<x4", "<f99999999999999999999"] {
+        for dtype in [
+            "",
+            "<",
+            "f",
+            "float32",
+            "<x4",
+            "<f99999999999999999999",
+            "<f",
+            "<f4'",
+            "<f+4",
+            "<M8[n'",
+            "<M8[']",
+            "<i4, ",
+            "<U9223372036854775807",
+            "\u{e9}4",
+            "<\u{e9}",
+        ] {
             assert_eq!(with("dtype", dtype).unwrap().row_bytes(), None, "{dtype}");
         }
     }
@@ -508,7 +537,7 @@ mod tests {
             b"\x81\x01\x02".to_vec(),
             b"\x81\xa1\xff\x02".to_vec(),
             [&good[..], b"\xc0"].concat(),
-            [&good[..], &[0xc0; MAX_BYTES]].concat(),
+            [&good[..], &[0xc0; MAX_SCHEMA as usize]].concat(),
             deep,
             b"\xdf\xff\xff\xff\xff".to_vec(),
             b"\xdd\xff\xff\xff\xff".to_vec(),
@@ -568,7 +597,7 @@ mod tests {
         assert!(metadata.insert("numbers", &BTreeMap::from([(1, 2)])).is_err());
         metadata.insert("once", &1).unwrap();
         assert!(metadata.insert("once", &1).is_err());
-        metadata.insert("large", &"x".repeat(MAX_BYTES)).unwrap();
+        metadata.insert("large", &"x".repeat(MAX_SCHEMA as usize)).unwrap();
         assert!(matches!(new(DType::F32, &[2], &metadata), Err(Error::Invalid { .. })));
     }
 

@@ -1,5 +1,7 @@
 //! What only the public interface shows: stores of the Python loaderx, interoperability with it, and the source's rooms.
 
+#[cfg(feature = "cli")]
+mod cli;
 mod golden;
 mod interop;
 mod rooms;

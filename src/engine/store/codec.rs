@@ -1,5 +1,6 @@
 //! How records are compressed.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fmt;
 use std::mem::MaybeUninit;
@@ -77,8 +78,8 @@ const MAX_DICT: usize = 1 << 20;
 /// zstd trains nothing smaller; below it the dictionary is a piece of the samples themselves.
 const MIN_TRAINED_DICT: usize = 256;
 /// What a dictionary is trained on at most: records, and bytes.
-const MAX_SAMPLES: usize = 8192;
-const MAX_SAMPLE_BYTES: usize = 128 << 20;
+pub(crate) const MAX_SAMPLES: usize = 8192;
+pub(crate) const MAX_SAMPLE_BYTES: usize = 128 << 20;
 
 /// The compression level of a codec unless another is set.
 pub(super) fn default_level(codec: Codec) -> i32 {
@@ -122,8 +123,12 @@ pub(super) fn train(store: &Path, samples: &Packed<'_>, size: DictSize) -> Resul
     }
 }
 
-/// The records to train on, packed, with their lengths.
-fn pick(samples: &Packed<'_>) -> (Vec<u8>, Vec<usize>) {
+/// The records to train on, packed, with their lengths; copied only where some are left out.
+fn pick<'a>(samples: &Packed<'a>) -> (Cow<'a, [u8]>, Vec<usize>) {
+    if samples.len() <= MAX_SAMPLES && samples.bytes.len() <= MAX_SAMPLE_BYTES {
+        let lengths = (0..samples.len()).map(|i| samples.range(i).len()).filter(|&length| length > 0).collect();
+        return (samples.bytes.into(), lengths);
+    }
     let mean = (samples.bytes.len() / samples.len().max(1)).max(1);
     let count = samples.len().min(MAX_SAMPLES).min(MAX_SAMPLE_BYTES / mean + 1);
     let (mut bytes, mut lengths) = (Vec::new(), Vec::with_capacity(count));
@@ -134,7 +139,7 @@ fn pick(samples: &Packed<'_>) -> (Vec<u8>, Vec<usize>) {
             lengths.push(record.len());
         }
     }
-    (bytes, lengths)
+    (bytes.into(), lengths)
 }
 
 /// A store's dictionary, prepared for reading, and for writing when the first record is written.

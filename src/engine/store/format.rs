@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 
 pub(super) const META: &str = "meta.zr";
 pub(super) const DICT: &str = "dict.zr";
-pub(super) const SCHEMA: &str = "schema.msgpack";
+pub(crate) const SCHEMA: &str = "schema.msgpack";
 pub(super) const COMMIT: &str = "commit.zr";
 /// Stand while records are deleted, and while a store is compacted.
 pub(super) const DELETE: &str = "delete.zr";
@@ -23,7 +23,7 @@ pub(super) const READ_LOCK: &str = "read.lock";
 pub(super) const HEADER_SIZE: u64 = 16;
 pub(super) const ENTRY_SIZE: u64 = 16;
 /// The most records of version 3.
-pub(super) const MAX_RECORDS: u64 = 1 << 24;
+pub(crate) const MAX_RECORDS: u64 = 1 << 24;
 /// The most chunk files of version 3.
 pub(super) const MAX_CHUNKS: u16 = 1 << 12;
 /// A record ends below this offset of its chunk.
@@ -31,7 +31,9 @@ pub(super) const CHUNK_SIZE: u64 = 1 << 32;
 /// The size of meta.zr, sparse.
 pub(super) const META_SIZE: u64 = HEADER_SIZE + MAX_RECORDS * ENTRY_SIZE;
 /// The largest record unless another limit is set, and the largest that the Python loaderx writes.
-pub(super) const RECORD_LIMIT: u32 = 1 << 20;
+pub(crate) const RECORD_LIMIT: u32 = 1 << 20;
+/// A larger schema.msgpack is refused.
+pub(crate) const MAX_SCHEMA: u64 = 1 << 20;
 
 const MAGIC: [u8; 4] = *b"ZREC";
 const VERSION: u16 = 3;

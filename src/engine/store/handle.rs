@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use super::append::{self, Writer};
 use super::codec::{self, Codec, DictSize, Dictionary};
 use super::commit;
-use super::format::{DICT, Header, META, SCHEMA, chunk_name, tag};
+use super::format::{DICT, Header, MAX_SCHEMA, META, SCHEMA, chunk_name, tag};
 use super::gather::{Layout, gather_fixed};
 use super::io::{Access, LockGuard, read_small, replace};
 use super::lock::{self, Locks};
@@ -18,9 +18,6 @@ use super::reader::{Chunks, Located, Reader, Table};
 use super::slot;
 use super::sums::Sums;
 use crate::error::{Error, Result};
-
-/// The most that schema.msgpack may hold.
-const MAX_SCHEMA: u64 = 1 << 20;
 
 /// What a store holds: see [`Store::stats`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

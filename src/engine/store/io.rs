@@ -50,7 +50,6 @@ pub(crate) trait Disk: fmt::Debug + Send + Sync {
 }
 
 /// An open file.
-#[expect(clippy::len_without_is_empty, reason = "a file's length, not a collection's")]
 pub(crate) trait DiskFile: fmt::Debug + Send + Sync {
     fn len(&self) -> io::Result<u64>;
     /// Fills `bytes` from `offset`; an error where the file ends before.

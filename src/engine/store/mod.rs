@@ -23,6 +23,8 @@ mod tests;
 mod verify;
 
 pub use codec::{Codec, DictSize};
+pub(crate) use codec::{MAX_SAMPLE_BYTES, MAX_SAMPLES};
+pub(crate) use format::{MAX_RECORDS, MAX_SCHEMA, RECORD_LIMIT, SCHEMA};
 pub(crate) use gather::{Layout, unsplit};
 pub use handle::{Records, Stats, Store};
 pub use options::{ReadMode, StoreOptions, Verify};

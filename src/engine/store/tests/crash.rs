@@ -11,9 +11,11 @@ use crate::error::{Error, Result};
 
 const STORE: &str = "/data/store";
 
+type Records = Vec<Vec<u8>>;
+
 #[derive(Debug, Clone)]
 enum Op {
-    Append(Vec<Vec<u8>>),
+    Append(Records),
     Sync,
     TrainDict,
     Delete(Vec<u64>),
@@ -28,11 +30,11 @@ enum Op {
 #[derive(Debug, Default, Clone)]
 struct Model {
     created: bool,
-    records: Vec<Vec<u8>>,
+    records: Records,
     synced: usize,
-    under_way: Vec<Vec<u8>>,
+    under_way: Records,
     /// The records before and after a deletion that is under way.
-    deleting: Option<(Vec<Vec<u8>>, Vec<Vec<u8>>)>,
+    deleting: Option<(Records, Records)>,
 }
 
 fn options(disk: &SimDisk, codec: Codec) -> StoreOptions {

@@ -1,17 +1,18 @@
 //! Sources, held to the files that NumPy and safetensors wrote, to a plain model, and to damaged files.
 
 use std::fs;
-use std::io::{Cursor, Seek, SeekFrom, Write};
+use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::npy::{NpyFile, header_bytes};
-use super::npz::NpzFile;
-use super::safetensors::SafetensorsFile;
-use super::table::{Source, Table, TableReader};
+use super::super::npy::{NpyFile, header_bytes};
+use super::super::npz::NpzFile;
+use super::super::safetensors::SafetensorsFile;
+use super::super::table::{Source, Table, TableReader};
+use super::{METHODS, counted, npy, npz};
 use crate::data::{ByteOrder, DType};
 use crate::error::Result;
 
@@ -83,29 +84,6 @@ fn file(name: &str, bytes: &[u8]) -> (tempfile::TempDir, PathBuf) {
     fs::write(&path, bytes).unwrap();
     (directory, path)
 }
-
-pub(super) fn npy(descr: &str, fortran: bool, shape: &[u64], data: &[u8]) -> Vec<u8> {
-    let mut header = header_bytes(Path::new("x"), descr, shape).unwrap();
-    if fortran {
-        let text = String::from_utf8_lossy(&header[10..]).replace("False", "True ");
-        header.truncate(10);
-        header.extend(text.as_bytes());
-    }
-    [&header, data].concat()
-}
-
-pub(super) fn npz(members: &[(&str, &[u8])], method: zip::CompressionMethod) -> Vec<u8> {
-    let mut writer = zip::ZipWriter::new(Cursor::new(Vec::new()));
-    for (name, bytes) in members {
-        let options = zip::write::SimpleFileOptions::default().compression_method(method);
-        writer.start_file(*name, options).unwrap();
-        writer.write_all(bytes).unwrap();
-    }
-    writer.finish().unwrap().into_inner()
-}
-
-pub(super) const METHODS: [zip::CompressionMethod; 2] =
-    [zip::CompressionMethod::Stored, zip::CompressionMethod::Deflated];
 
 #[test]
 fn npy_fixtures_are_right_or_refused_by_name() {
@@ -199,31 +177,6 @@ fn what_npyz_writes_is_read() {
         let (_directory, path) = file("a.npy", &bytes);
         assert_eq!(only(&path, None).unwrap().1, expected.map(u16::to_le_bytes).concat());
     }
-}
-
-/// The numbers 0, 1, 2 … in C order, as a .npy file of that order holds them.
-pub(super) fn counted(descr: &str, fortran: bool, shape: &[u64]) -> (Vec<u8>, Vec<u8>) {
-    let (dtype, order) = DType::from_numpy(descr).unwrap();
-    let element = |number: u64| number.to_le_bytes()[..dtype.size()].to_vec();
-    let count: u64 = shape.iter().product();
-    let expected: Vec<u8> = (0..count).flat_map(element).collect();
-    let mut data = vec![0; expected.len()];
-    for number in 0..count {
-        // Where the element of that C index lies in the file.
-        let (mut rest, mut at, mut stride) = (number, 0, count);
-        for dimension in shape.iter().rev() {
-            stride /= dimension;
-            at += rest % dimension * stride;
-            rest /= dimension;
-        }
-        let at = if fortran { at } else { number } as usize * dtype.size();
-        let mut bytes = element(number);
-        if order == ByteOrder::Big {
-            bytes.reverse();
-        }
-        data[at..at + dtype.size()].copy_from_slice(&bytes);
-    }
-    (npy(descr, fortran, shape, &data), expected)
 }
 
 proptest! {
