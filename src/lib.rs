@@ -64,7 +64,7 @@ mod loader;
 
 #[cfg(feature = "ndarray")]
 pub use adapters::ndarray::ArrayShape;
-pub use convert::{Exported, Import, Imported, Progress, export_npy};
+pub use convert::{Exported, Import, Imported, Progress, Recode, Repaired, export_npy, repair};
 pub use data::{
     AnyDataset, DType, DatasetOptions, DenseBatch, DenseDataset, Element, Kind, RaggedBatch, RaggedDataset, Selection,
     Shape,

@@ -1,17 +1,12 @@
 //! Stores out into .npy files.
 
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use super::blocks::{LENGTHS, each_block};
 use super::npy::header_bytes;
 use super::place::NewFile;
-use super::table::BLOCK;
-use crate::Records;
 use crate::data::{AnyDataset, Kind};
 use crate::error::{Corruption, Error, Result};
-
-/// Records whose lengths are looked up at once.
-const LENGTHS: u64 = 64 << 10;
 
 /// What an export wrote.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,9 +82,9 @@ impl Export {
         let shape = [&[self.records], &self.item_shape[..]].concat();
         file.write_all(&header_bytes(self.store.path(), &self.descr, &shape)?)?;
         self.each_lengths(|first, lengths| {
-            self.check(first, lengths, "the length of an item", |len| len == self.row_bytes)?;
-            self.write_records(first, lengths, &mut file)
+            self.check(first, lengths, "the length of an item", |len| len == self.row_bytes)
         })?;
+        self.write_records(&mut file)?;
         file.finish()?;
         Ok(Exported { records: self.records, shape, row_counts: None })
     }
@@ -111,7 +106,7 @@ impl Export {
         })?;
         let shape = [&[rows], &self.item_shape[..]].concat();
         file.write_all(&header_bytes(self.store.path(), &self.descr, &shape)?)?;
-        self.each_lengths(|first, lengths| self.write_records(first, lengths, &mut file))?;
+        self.write_records(&mut file)?;
         counts.finish()?;
         file.finish()?;
         Ok(Exported { records: self.records, shape, row_counts: Some(counts_path) })
@@ -119,8 +114,8 @@ impl Export {
 
     /// Calls `each` with the lengths of all records, some at a time, and the index of the first.
     fn each_lengths(&self, mut each: impl FnMut(u64, &[u64]) -> Result<()>) -> Result<()> {
-        for first in (0..self.records).step_by(LENGTHS as usize) {
-            let indices: Vec<u64> = (first..self.records.min(first + LENGTHS)).collect();
+        for first in (0..self.records).step_by(LENGTHS) {
+            let indices: Vec<u64> = (first..self.records.min(first + LENGTHS as u64)).collect();
             each(first, &self.store.lengths(&indices)?)?;
         }
         Ok(())
@@ -140,22 +135,9 @@ impl Export {
         }
     }
 
-    /// Writes records, whose lengths are known, in blocks of bounded size.
-    fn write_records(&self, first: u64, lengths: &[u64], file: &mut NewFile) -> Result<()> {
-        let mut records = Records::default();
-        let mut write = |indices: Range<u64>| {
-            self.store.gather_into(&indices.collect::<Vec<u64>>(), &mut records)?;
-            file.write_all(&records.bytes)
-        };
-        let (mut start, mut bytes) = (first, 0);
-        for (index, len) in (first..).zip(lengths) {
-            if bytes + len > BLOCK && index > start {
-                write(start..index)?;
-                (start, bytes) = (index, 0);
-            }
-            bytes += len;
-        }
-        write(start..first + lengths.len() as u64)
+    /// Writes all records, one behind the other.
+    fn write_records(&self, file: &mut NewFile) -> Result<()> {
+        each_block(&self.store, 0..self.records, |_, records| file.write_all(&records.bytes))
     }
 }
 

@@ -2,8 +2,9 @@
 //!
 //! `import` is the builder that a user sees. `npy`, `npz` and `safetensors` say which tables a file holds, `choose` takes some
 //! of them, `table` and `fortran` give their rows, `write` puts these into stores, as `records` does with those of
-//! iterators, `export` takes them out, and `place` is where the file system is changed.
+//! iterators, `export` takes them out, `recode` puts them into another store, and `place` is where the file system is changed.
 
+mod blocks;
 mod choose;
 mod export;
 mod fortran;
@@ -11,6 +12,7 @@ mod import;
 mod npy;
 mod npz;
 mod place;
+mod recode;
 mod records;
 mod safetensors;
 mod table;
@@ -20,6 +22,7 @@ mod write;
 
 pub use export::{Exported, export_npy};
 pub use import::{Import, Imported, Progress};
+pub use recode::{Recode, Repaired, repair};
 
 use std::path::{Path, PathBuf};
 

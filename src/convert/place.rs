@@ -35,6 +35,7 @@ impl Partial {
         name.push(".partial");
         let path = destination.with_file_name(name);
         refuse_existing(destination)?;
+        fs::create_dir_all(parent(destination)).map_err(Error::io("create", parent(destination)))?;
         let existed = match fs::create_dir(&path) {
             Ok(()) => false,
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => true,
@@ -260,11 +261,14 @@ mod tests {
     }
 
     #[test]
-    fn a_destination_without_a_name_or_a_parent_is_refused() {
+    fn a_destination_without_a_name_or_below_a_file_is_refused() {
         assert!(matches!(Partial::begin(Path::new("/")), Err(Error::Invalid { .. })));
         assert!(matches!(Partial::begin(Path::new("a/..")), Err(Error::Invalid { .. })));
         let directory = tempfile::tempdir().unwrap();
-        assert!(matches!(Partial::begin(&directory.path().join("none/store")), Err(Error::Io { .. })));
+        fs::write(directory.path().join("file"), b"").unwrap();
+        assert!(matches!(Partial::begin(&directory.path().join("file/store")), Err(Error::Io { .. })));
+        Partial::begin(&directory.path().join("new/folders/store")).unwrap().finish().unwrap_err();
+        assert!(directory.path().join("new/folders").is_dir());
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::{Codec, DictSize, Records, Store, StoreOptions};
 
 /// Bytes of rows that a dictionary is trained on: half of what the store takes, since zstd's trainer needs memory of its
 /// own beside them.
-const SAMPLE_BYTES: u64 = MAX_SAMPLE_BYTES as u64 / 2;
+pub(super) const SAMPLE_BYTES: u64 = MAX_SAMPLE_BYTES as u64 / 2;
 
 /// How stores are written.
 #[derive(Debug, Clone)]
@@ -65,14 +65,18 @@ impl Settings {
         })
     }
 
-    /// Creates a store to write to.
-    pub(super) fn create(&self, path: &Path, schema: &[u8]) -> Result<Store> {
+    /// How a store to write to is created.
+    pub(super) fn options(&self) -> StoreOptions {
         let options = StoreOptions::new().codec(self.codec).record_limit(self.record_limit);
-        let options = match self.level {
+        match self.level {
             Some(level) => options.level(level),
             None => options,
-        };
-        options.create_with_schema(path, schema)
+        }
+    }
+
+    /// Creates a store to write to.
+    pub(super) fn create(&self, path: &Path, schema: &[u8]) -> Result<Store> {
+        self.options().create_with_schema(path, schema)
     }
 
     /// Trains the store's dictionary. The store's own path, in `DST.partial`, is gone when an error is read, which names

@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 
 use super::DType;
 use super::schema::{Kind, Schema};
-use crate::engine::store::{Codec, Records, Stats, Store};
+use crate::engine::store::{Codec, Records, Stats, Store, StoreOptions, Verification};
 use crate::error::Result;
 
 /// A store of any content, opened for reading: dense, ragged or raw records, of any dtype. Records come as the bytes
@@ -37,7 +37,12 @@ pub struct AnyDataset {
 impl AnyDataset {
     /// Opens what is there for reading.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        let store = crate::engine::store::StoreOptions::new().open(path)?;
+        Self::open_with(StoreOptions::new(), path.as_ref())
+    }
+
+    /// The same with options for the store.
+    pub(crate) fn open_with(options: StoreOptions, path: &Path) -> Result<Self> {
+        let store = options.open(path)?;
         let schema = store.schema_bytes()?.map(|bytes| Schema::parse(store.path(), &bytes)).transpose()?;
         Ok(AnyDataset { store, schema })
     }
@@ -100,6 +105,24 @@ impl AnyDataset {
     /// Counts records and bytes: a scan of the whole table.
     pub fn stats(&self) -> Result<Stats> {
         self.store.stats()
+    }
+
+    /// Reads every record and says which are not whole: [`Store::verify`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn verify(&self, progress: impl Fn(u64) + Sync) -> Result<Verification> {
+        self.store.verify(progress)
+    }
+
+    /// How many deletions and rewrites the store has seen.
+    pub(crate) fn generation(&self) -> u64 {
+        self.store.generation()
+    }
+
+    /// The schema of the same records in that codec, all else kept; `None` for raw records.
+    pub(crate) fn schema_with_codec(&self, codec: Codec) -> Result<Option<Vec<u8>>> {
+        self.schema.as_ref().map(|schema| schema.with_codec(codec)).transpose()
     }
 
     /// Whether a dictionary has been trained.

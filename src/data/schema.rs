@@ -132,6 +132,16 @@ impl Schema {
         Ok(Schema { kind, dtype, element, item_shape, codec, record_limit, entries: entries.entries })
     }
 
+    /// The file's content with another codec, all else as it is.
+    pub(crate) fn with_codec(&self, codec: Codec) -> Result<Vec<u8>> {
+        let mut entries = self.entries.clone();
+        match entries.iter_mut().find(|(key, _)| key == "codec") {
+            Some((_, value)) => *value = codec.name().into(),
+            None => entries.push(("codec".into(), codec.name().into())),
+        }
+        encode(entries)
+    }
+
     pub(crate) fn kind(&self) -> Kind {
         self.kind
     }

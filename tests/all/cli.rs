@@ -283,3 +283,35 @@ fn stores_of_the_python_loaderx_are_shown_and_exported() {
     }
     assert!(stores >= 20, "{stores} stores");
 }
+
+#[test]
+fn a_damaged_store_is_verified_repaired_and_recoded() {
+    let case = Case::new();
+    let data: Vec<u8> = (0..200u32).flat_map(|i| [i as u8, (i / 7) as u8, 3].repeat(200)).collect();
+    case.write("a.npy", &npy("|u1", "(200, 600)", &data));
+    case.done(&["import", "a.npy", "store", "--codec", "raw"]);
+    assert_eq!(case.done(&["verify", "store"]), "200 records: 200 verified, 0 without a checksum, 0 bad\n");
+    let recoded = case.done(&["recode", "store", "dict", "--codec", "zstd_dict", "--dict-size", "2000"]);
+    assert!(recoded.starts_with("dict\t200\t"), "{recoded}");
+    assert_eq!(case.info("dict")["codec"], "zstd_dict");
+    case.done(&["export", "dict", "b.npy"]);
+    assert_eq!(fs::read(case.path("b.npy")).unwrap(), fs::read(case.path("a.npy")).unwrap());
+
+    let chunk = case.path("store/0.zr");
+    let mut bytes = fs::read(&chunk).unwrap();
+    bytes[600 * 17 + 5] ^= 1;
+    fs::write(&chunk, bytes).unwrap();
+    let output = case.run(&["verify", "store"]);
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(1));
+    assert!(out.starts_with("record 17, chunk 0, offset 10200: expected bytes of the checksum "), "{out}");
+    assert!(out.ends_with("200 records: 199 verified, 0 without a checksum, 1 bad\n"), "{out}");
+    assert!(err.starts_with("loaderx: store: 1 of 200 records are bad") && err.lines().count() == 1, "{err}");
+    let output = case.run(&["verify", "store", "--json"]);
+    let report: Value = serde_json::from_str(text(&output.stdout)).unwrap();
+    assert_eq!((&report["verified"], &report["bad"][0]["record"]), (&json!(199), &json!(17)));
+    assert!(case.failed(&["recode", "store", "other"]).contains("record 17"));
+    let repaired = case.done(&["repair", "store", "whole"]);
+    assert!(repaired.starts_with("record 17, ") && repaired.ends_with("199 records kept, 1 left out\n"), "{repaired}");
+    assert_eq!(case.done(&["verify", "whole"]), "199 records: 199 verified, 0 without a checksum, 0 bad\n");
+}

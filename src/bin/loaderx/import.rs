@@ -2,12 +2,11 @@
 
 use std::path::PathBuf;
 
-use clap::error::ErrorKind;
-use clap::{CommandFactory, ValueEnum};
-use indicatif::{ProgressBar, ProgressStyle};
-use loaderx::{AnyDataset, Codec, DType, DictSize, Import, Progress};
+use clap::ValueEnum;
+use loaderx::{DType, Import};
 
-use crate::output::{self, Result};
+use crate::compression::Compression;
+use crate::output::{self, Bar, Result};
 
 /// Import a .npy, .npz or .safetensors file into a store: each row along the first axis becomes a record.
 ///
@@ -21,15 +20,8 @@ pub(crate) struct Arguments {
     /// The store to make, or the directory of stores. Nothing may be there.
     #[arg(value_name = "DST")]
     destination: PathBuf,
-    /// How records are compressed.
-    #[arg(long, value_enum, default_value_t)]
-    codec: CodecName,
-    /// Compression level: 1 to 22, or one of zstd's negative levels [default: 3; 19 for zstd_dict]
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    level: Option<i32>,
-    /// Size of the dictionary: small (32 KiB), balanced (128 KiB), max (1 MiB), or bytes [default: balanced]
-    #[arg(long, value_name = "SIZE", value_parser = dict_size)]
-    dict_size: Option<DictSize>,
+    #[command(flatten)]
+    compression: Compression,
     /// What arrays hold that NumPy saved as raw bytes (<V2).
     #[arg(long, value_enum)]
     dtype: Option<DTypeName>,
@@ -41,18 +33,6 @@ pub(crate) struct Arguments {
     record_limit: Option<u32>,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-#[value(rename_all = "snake_case")]
-enum CodecName {
-    /// As they are.
-    Raw,
-    /// Each record by itself.
-    #[default]
-    Zstd,
-    /// With a dictionary that is trained on rows spread over the array.
-    ZstdDict,
-}
-
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum DTypeName {
     /// bfloat16.
@@ -60,26 +40,12 @@ enum DTypeName {
 }
 
 impl Arguments {
-    /// Refuses options that would change nothing.
-    fn check(&self) {
-        let conflict = match self.codec {
-            CodecName::Raw if self.level.is_some() => "--level has no meaning with --codec raw",
-            CodecName::Raw | CodecName::Zstd if self.dict_size.is_some() => "--dict-size needs --codec zstd_dict",
-            _ => return,
-        };
-        crate::Arguments::command().error(ErrorKind::ArgumentConflict, conflict).exit()
-    }
-
     fn import(&self) -> Import<'_> {
-        let mut import = Import::new().tensors(&self.tensors).codec(match self.codec {
-            CodecName::Raw => Codec::Raw,
-            CodecName::Zstd => Codec::Zstd,
-            CodecName::ZstdDict => Codec::ZstdDict,
-        });
-        if let Some(level) = self.level {
+        let mut import = Import::new().tensors(&self.tensors).codec(self.compression.codec());
+        if let Some(level) = self.compression.level {
             import = import.level(level);
         }
-        if let Some(size) = self.dict_size {
+        if let Some(size) = self.compression.dict_size {
             import = import.dict_size(size);
         }
         if let Some(DTypeName::Bf16) = self.dtype {
@@ -93,7 +59,7 @@ impl Arguments {
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<()> {
-    arguments.check();
+    arguments.compression.check();
     let bar = Bar::new();
     let import = arguments.import().progress(|progress| bar.show(progress));
     let imported = import.path(&arguments.source, &arguments.destination)?;
@@ -104,49 +70,5 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
         let left = "which an earlier import left when it was killed, was replaced";
         output::note(&format!("{}.partial, {left}", destination.display()));
     }
-    let mut text = String::new();
-    for path in &imported.stores {
-        let stats = AnyDataset::open(path)?.stats()?;
-        text +=
-            &format!("{}\t{}\t{}\n", output::one_line(&path.display().to_string()), stats.records, stats.live_bytes);
-    }
-    output::result(&text)
-}
-
-/// A progress bar on standard error, which is hidden unless that is a terminal. It disappears when it is dropped.
-struct Bar(ProgressBar);
-
-impl Bar {
-    fn new() -> Bar {
-        // A template that is not understood gives the default bar.
-        let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} rows, {msg}, {eta} left");
-        Bar(ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar())))
-    }
-
-    fn show(&self, progress: Progress) {
-        if let Some(total) = progress.rows_total {
-            self.0.set_length(total);
-        }
-        self.0.set_message(indicatif::BinaryBytes(progress.bytes).to_string());
-        self.0.set_position(progress.rows);
-    }
-}
-
-impl Drop for Bar {
-    fn drop(&mut self) {
-        self.0.finish_and_clear();
-    }
-}
-
-/// A dictionary's size, by name or in bytes.
-fn dict_size(text: &str) -> std::result::Result<DictSize, String> {
-    match text {
-        "small" => Ok(DictSize::Small),
-        "balanced" => Ok(DictSize::Balanced),
-        "max" => Ok(DictSize::Max),
-        bytes => match bytes.parse() {
-            Ok(bytes @ 1..=1_048_576) => Ok(DictSize::Bytes(bytes)),
-            _ => Err("small, balanced, max, or a number of bytes from 1 to 1048576".into()),
-        },
-    }
+    output::result(&output::stores(&imported.stores)?)
 }

@@ -2,6 +2,10 @@
 
 use std::error::Error;
 use std::io::{self, ErrorKind, Write};
+use std::path::PathBuf;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use loaderx::{AnyDataset, Progress};
 
 /// What ends a command early: the crate's error, or a standard output that takes no more.
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -30,4 +34,53 @@ pub(crate) fn one_line(text: &str) -> String {
         if c.is_control() { line.extend(c.escape_default()) } else { line.push(c) }
     }
     line
+}
+
+/// A line for each store that was made: its path, records and stored bytes, separated by tabs.
+pub(crate) fn stores(paths: &[PathBuf]) -> Result<String> {
+    let mut lines = String::new();
+    for path in paths {
+        let stats = AnyDataset::open(path)?.stats()?;
+        lines += &format!("{}\t{}\t{}\n", one_line(&path.display().to_string()), stats.records, stats.live_bytes);
+    }
+    Ok(lines)
+}
+
+/// A progress bar on standard error, which is hidden unless that is a terminal. It disappears when it is dropped.
+pub(crate) struct Bar(ProgressBar);
+
+impl Bar {
+    /// Over rows and bytes, as an import reports them.
+    pub(crate) fn new() -> Bar {
+        Bar::with_template(0, "{wide_bar} {pos}/{len} rows, {msg}, {eta} left")
+    }
+
+    /// Over that many records.
+    pub(crate) fn of(records: u64) -> Bar {
+        Bar::with_template(records, "{wide_bar} {pos}/{len} records, {per_sec}, {eta} left")
+    }
+
+    fn with_template(len: u64, template: &str) -> Bar {
+        // A template that is not understood gives the default bar.
+        let style = ProgressStyle::with_template(template);
+        Bar(ProgressBar::new(len).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar())))
+    }
+
+    pub(crate) fn show(&self, progress: Progress) {
+        if let Some(total) = progress.rows_total {
+            self.0.set_length(total);
+        }
+        self.0.set_message(indicatif::BinaryBytes(progress.bytes).to_string());
+        self.0.set_position(progress.rows);
+    }
+
+    pub(crate) fn set(&self, records: u64) {
+        self.0.set_position(records);
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
 }

@@ -141,6 +141,11 @@ impl Writer {
         self.log.generation()
     }
 
+    pub(super) fn set_generation(&mut self, generation: u64) -> Result<()> {
+        let live = self.log.live();
+        self.log.moved(live, generation)
+    }
+
     /// The store's state, with all that was appended.
     pub(super) fn live(&self) -> Header {
         self.log.live()
@@ -151,6 +156,7 @@ impl Writer {
     /// may be neither as before nor as after until the store is opened again.
     pub(super) fn delete(&mut self, indices: &[u64], entry: impl Fn(u64) -> Result<Entry>) -> Result<Header> {
         self.sync()?;
+        self.check_alone()?;
         let deletion = Deletion::plan(self.log.live(), self.log.generation() + 1, indices, entry)?;
         let done = deletion
             .begin(&*self.disk, &self.dir)
@@ -171,6 +177,7 @@ impl Writer {
         read: impl Fn(u64, &Entry, &mut Vec<u8>) -> Result<bool>,
     ) -> Result<()> {
         self.sync()?;
+        self.check_alone()?;
         Compaction::plan(&self.dir, self.log.live(), &entry)?.run(&*self.disk, &self.dir, entry, read)
     }
 
@@ -232,10 +239,27 @@ impl Writer {
         }
     }
 
+    /// Holds the header on disk to what this writer put there. Another program, which takes no lock, may have appended
+    /// where this writer is about to: nothing of it is overwritten.
+    fn check_alone(&mut self) -> Result<()> {
+        self.check_poison()?;
+        if commit::read_header(&*self.meta, &self.meta_path)? == self.log.on_disk() {
+            return Ok(());
+        }
+        let error = Error::Locked {
+            path: self.meta_path.clone(),
+            reason: "another program changed the store while this handle had it open for writing: open it again, and \
+                     append again what was not synced"
+                .into(),
+        };
+        self.poison = Some(error.clone());
+        Err(error)
+    }
+
     /// Appends records and gives the store's state with them. Nothing of them can be read before that state is
     /// published, and where this fails, nothing of them is there.
     pub(super) fn append(&mut self, encoded: &Encoded<'_>) -> Result<Header> {
-        self.check_poison()?;
+        self.check_alone()?;
         let before = self.log.live();
         let placed = place(encoded, before, &self.meta_path)?;
         let mut digest = self.log.digest();
@@ -274,6 +298,7 @@ impl Writer {
         if self.log.is_synced() {
             return Ok(());
         }
+        self.check_alone()?;
         let done = self.sync_in_order();
         self.poison = done.as_ref().err().cloned();
         done

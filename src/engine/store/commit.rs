@@ -270,6 +270,11 @@ impl CommitLog {
         self.state.live
     }
 
+    /// The header as it stands on disk.
+    pub(super) fn on_disk(&self) -> Header {
+        self.state.on_disk
+    }
+
     /// Whether the header on disk says all there is.
     pub(super) fn is_synced(&self) -> bool {
         self.state.on_disk == self.state.live

@@ -448,6 +448,15 @@ impl Store {
         self.generation
     }
 
+    /// Makes that the generation of a store that was just created.
+    pub(super) fn set_generation(&mut self, generation: u64) -> Result<()> {
+        if generation != self.generation {
+            self.writer("create")?.set_generation(generation)?;
+            self.generation = generation;
+        }
+        Ok(())
+    }
+
     /// The content of schema.msgpack, `None` where there is none.
     pub(crate) fn schema_bytes(&self) -> Result<Option<Vec<u8>>> {
         let path = self.dir.join(SCHEMA);

@@ -62,6 +62,7 @@ pub struct StoreOptions {
     pub(super) record_limit: u32,
     pub(super) read_mode: ReadMode,
     pub(super) verify: Verify,
+    pub(super) generation: u64,
     pub(super) disk: Arc<dyn Disk>,
 }
 
@@ -80,6 +81,7 @@ impl StoreOptions {
             record_limit: RECORD_LIMIT,
             read_mode: ReadMode::default(),
             verify: Verify::default(),
+            generation: 0,
             disk: Arc::new(OsDisk),
         }
     }
@@ -112,6 +114,12 @@ impl StoreOptions {
     /// Whether raw records are verified when they are read: not unless set.
     pub fn verify(mut self, verify: Verify) -> Self {
         self.verify = verify;
+        self
+    }
+
+    /// The generation of a store that is created: that of the one whose records it will hold.
+    pub(crate) fn generation(mut self, generation: u64) -> Self {
+        self.generation = generation;
         self
     }
 
@@ -172,7 +180,10 @@ impl StoreOptions {
         disk.sync_dir(path).map_err(Error::io("sync", path))?;
         disk.rename(&new_meta, &meta).map_err(Error::io("create", &meta))?;
         disk.sync_dir(path).map_err(Error::io("sync", path))?;
-        Store::open_with(self, path, Some(write))
+        let generation = self.generation;
+        let mut store = Store::open_with(self, path, Some(write))?;
+        store.set_generation(generation)?;
+        Ok(store)
     }
 
     /// Opens a store for reading.

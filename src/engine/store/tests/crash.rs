@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::super::format::META;
+use super::super::io::{Access, Disk};
 use super::super::sim::{Fault, SimDisk};
 use super::super::{Codec, DictSize, Store, StoreOptions};
 use crate::error::{Error, Result};
@@ -317,4 +318,24 @@ fn what_another_program_wrote_voids_the_slots() {
     // Even where it brings the header back to what it was before the first append.
     disk.overwrite(&meta, 8, &0u32.to_le_bytes());
     assert_eq!(options(&disk, Codec::Raw).open(STORE).unwrap().len(), 0);
+}
+
+#[test]
+fn what_another_program_appended_meanwhile_is_not_overwritten() {
+    let disk = SimDisk::new();
+    let mut store = options(&disk, Codec::Raw).create(STORE).unwrap();
+    store.append(b"abcd", &[0, 4]).unwrap();
+    let meta = Path::new(STORE).join(META);
+    disk.overwrite(&meta, 8, &[9, 0, 0, 0, 1, 0, 0, 0]);
+    assert!(matches!(store.sync(), Err(Error::Locked { .. })));
+    assert!(matches!(store.append(b"efgh", &[0, 4]), Err(Error::Poisoned { .. })));
+    assert!(matches!(store.delete(&[0]), Err(Error::Poisoned { .. })));
+    drop(store);
+    let mut header = [0; 16];
+    let file = Disk::open(&disk, &meta, Access::Read).unwrap();
+    file.read_at(&mut header, 0).unwrap();
+    assert_eq!(header[8..], [9, 0, 0, 0, 1, 0, 0, 0]);
+    let store = options(&disk, Codec::Raw).open_writable(STORE).unwrap();
+    disk.overwrite(&meta, 12, &[0]);
+    assert!(matches!(store.append(b"efgh", &[0, 4]), Err(Error::Locked { .. })));
 }

@@ -1,0 +1,39 @@
+//! `loaderx recode`.
+
+use std::path::PathBuf;
+
+use loaderx::Recode;
+
+use crate::compression::Compression;
+use crate::output::{self, Bar, Result};
+
+/// Copy a store into a new one with another codec, level or dictionary. Indices and metadata stay.
+///
+/// A line for the new store is printed, as by import.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// The store's directory. It is not changed.
+    #[arg(value_name = "STORE")]
+    store: PathBuf,
+    /// The store to make. Nothing may be there.
+    #[arg(value_name = "DST")]
+    destination: PathBuf,
+    #[command(flatten)]
+    compression: Compression,
+}
+
+pub(crate) fn run(arguments: Arguments) -> Result<()> {
+    let compression = &arguments.compression;
+    compression.check();
+    let bar = Bar::new();
+    let mut recode = Recode::new().codec(compression.codec()).progress(|progress| bar.show(progress));
+    if let Some(level) = compression.level {
+        recode = recode.level(level);
+    }
+    if let Some(size) = compression.dict_size {
+        recode = recode.dict_size(size);
+    }
+    let recoded = recode.store(&arguments.store, &arguments.destination)?;
+    drop(bar);
+    output::result(&output::stores(&recoded.stores)?)
+}
