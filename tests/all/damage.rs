@@ -598,3 +598,15 @@ fn another_schema_is_a_mismatch_and_not_other_numbers() {
     set_header(&dir, 0, 0, 0);
     assert!(loaderx::DenseDataset::<u16, [usize; 1]>::open(&dir).unwrap().read(..).unwrap().is_empty());
 }
+
+#[test]
+fn a_table_that_was_cut_is_not_filled_up_with_empty_records() {
+    let scratch = scratch();
+    let subject = Subject::build("raw", scratch.path());
+    let dir = scratch.path().join("damaged");
+    subject.restore(&dir);
+    Damage::Cut { file: "meta.zr".to_owned(), len: 40 }.inflict(&dir);
+    let refused = StoreOptions::new().open_writable(&dir);
+    assert!(matches!(&refused, Err(Error::Corrupt(place)) if place.path.ends_with("meta.zr")), "{refused:?}");
+    assert_eq!(std::fs::metadata(dir.join("meta.zr")).unwrap().len(), 40);
+}

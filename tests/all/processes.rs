@@ -1,7 +1,7 @@
 //! Real processes: killed, on a full disk, short of descriptors, on a read-only disk, and racing.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
