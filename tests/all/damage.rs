@@ -397,7 +397,8 @@ fn damages(set: &str, subject: &Subject) -> Vec<Damage> {
                     patch(4, &[value.to_le_bytes(), value.to_le_bytes()].concat());
                 }
                 [0u16, 1, 4095, 4096, u16::MAX].into_iter().for_each(|chunk| patch(12, &chunk.to_le_bytes()));
-                (0..=255).for_each(|codec| patch(14, &[codec]));
+                let codecs = if i == 0 { (0..=255).collect() } else { vec![0, 1, 2, 3, 128, 255] };
+                codecs.into_iter().for_each(|codec| patch(14, &[codec]));
                 patch(0, &[0; 16]);
                 patch(0, &[0xff; 16]);
                 // Two records in one place.
@@ -459,6 +460,13 @@ fn journals(subject: &Subject) -> Vec<Damage> {
     contents.into_iter().map(|(file, bytes)| Damage::Add { file: file.to_owned(), bytes }).collect()
 }
 
+/// What this process has in memory of its own, maps of files aside; 0 where the system does not say.
+fn memory_mib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    line.and_then(|line| line.trim().split(' ').next()?.parse::<u64>().ok()).unwrap_or(0) >> 10
+}
+
 #[test]
 #[ignore = "the entry of child processes"]
 fn suffer() {
@@ -497,6 +505,10 @@ fn suffer() {
                 subject.restore(&dir);
             }
         }
+        if memory_mib() > 256 {
+            faults += 1;
+            say(format_args!("fault {} MiB of memory are taken", memory_mib()));
+        }
         if faults == 10 {
             break;
         }
@@ -504,12 +516,13 @@ fn suffer() {
     say(format_args!("tried {}", damages.len()));
 }
 
-/// Runs a set of damages over the subjects, each in a process that has 3 GiB of address space.
+/// Runs a set of damages over the subjects, each in a process that has 10 GiB of address space: the maps of a table and
+/// of two chunks at most.
 fn suffered(set: &str, subjects: &[&str]) {
     let mut tried = 0;
     for subject in subjects {
         let variables = [("SET", set.to_owned()), ("SUBJECT", (*subject).to_owned())];
-        let mut child = Process::start("damage::suffer", &variables, Some("ulimit -v 3145728"));
+        let mut child = Process::start("damage::suffer", &variables, Some("ulimit -v 10485760"));
         let (mut case, mut faults) = (String::new(), Vec::new());
         let mut ended = false;
         while let Some(line) = child.line() {
@@ -609,4 +622,21 @@ fn a_table_that_was_cut_is_not_filled_up_with_empty_records() {
     let refused = StoreOptions::new().open_writable(&dir);
     assert!(matches!(&refused, Err(Error::Corrupt(place)) if place.path.ends_with("meta.zr")), "{refused:?}");
     assert_eq!(std::fs::metadata(dir.join("meta.zr")).unwrap().len(), 40);
+}
+
+#[test]
+fn an_entry_that_claims_4_gib_is_refused_before_memory_is_taken() {
+    let scratch = scratch();
+    for name in ["raw", "zstd"] {
+        let subject = Subject::build(name, &scratch.path().join(name));
+        let dir = scratch.path().join("damaged");
+        let lengths = if name == "raw" { [[0xff; 4], [0xff; 4]].concat() } else { vec![0xff; 4] };
+        let at = if name == "raw" { 16 + 4 } else { 16 + 8 };
+        subject.restore(&dir);
+        Damage::Patch { file: "meta.zr".to_owned(), at, bytes: lengths }.inflict(&dir);
+        for mode in MODES {
+            let refused = StoreOptions::new().read_mode(mode).open(&dir).unwrap().get(0);
+            assert!(matches!(&refused, Err(Error::Corrupt(place)) if place.record == Some(0)), "{name}: {refused:?}");
+        }
+    }
 }
