@@ -78,7 +78,7 @@ impl<T> Prepared<T> {
 /// Gives errors and panics alike as errors of that step.
 fn caught<R>(step: u64, stage: impl FnOnce() -> Result<R>) -> Result<R> {
     // What a panic leaves behind is dropped or, in the transform's own captures, guarded by their own `Sync`.
-    let result = catch_unwind(AssertUnwindSafe(stage)).unwrap_or_else(|payload| Err(Error::Panic(text(&*payload))));
+    let result = catch_unwind(AssertUnwindSafe(stage)).unwrap_or_else(|payload| Err(Error::Panic(text(payload))));
     result.map_err(at(step))
 }
 
@@ -87,7 +87,13 @@ pub(super) fn at(step: u64) -> impl FnOnce(Error) -> Error {
     move |source| Error::Step { step, source: Box::new(source) }
 }
 
-fn text(payload: &(dyn Any + Send)) -> String {
+/// The message of a panic, whose payload is dropped. Where that panics, the new payload is leaked: it may do the same,
+/// and a worker that unwinds would leave its step without an answer.
+fn text(payload: Box<dyn Any + Send>) -> String {
     let text = payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-    text.unwrap_or("without a message").to_owned()
+    let text = text.unwrap_or("without a message").to_owned();
+    if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+        mem::forget(another);
+    }
+    text
 }

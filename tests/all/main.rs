@@ -1,10 +1,20 @@
-//! What only the public interface shows: stores of the Python loaderx, interoperability with it, and the source's rooms.
+//! What only the public interface shows: stores of the Python loaderx, interoperability with it, the source's rooms, and
+//! the promises of docs/guarantees.md, each tried by what breaks it.
+//!
+//! LOADERX_THOROUGH=1 runs the long forms. What a machine does not allow (mounting a small disk, running Python) is
+//! skipped with a printed line.
 
 #[cfg(feature = "cli")]
 mod cli;
+mod damage;
 mod golden;
+mod identity;
 mod interop;
+mod processes;
 mod rooms;
+mod sizes;
+mod stress;
+mod support;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -108,8 +108,15 @@ impl Writer {
     /// Takes over a store whose write lock is held. What an earlier writer had appended and not synced is synced.
     pub(super) fn open(disk: Arc<dyn Disk>, dir: &Path, meta: Arc<dyn DiskFile>, state: Recovered) -> Result<Writer> {
         let meta_path = dir.join(META);
+        let len = meta.len().map_err(Error::io("read", &meta_path))?;
+        let needed = entry_offset(u64::from(state.live.length));
+        if len < needed {
+            // Filled up with zeros, it would say that the missing records are empty ones.
+            let expected = format!("{needed} bytes, for {} records", state.live.length);
+            return Err(Error::corrupt(&meta_path, expected, format!("{len} bytes")));
+        }
         // Python's loaderx maps the whole table, and writes through the map.
-        if meta.len().map_err(Error::io("read", &meta_path))? < META_SIZE {
+        if len < META_SIZE {
             meta.set_len(META_SIZE).map_err(Error::io("extend", &meta_path))?;
         }
         if !state.sums_hold {

@@ -157,14 +157,19 @@ impl Entry {
         u64::from(self.offset) + u64::from(self.stored)
     }
 
-    /// Whether the entry can be true by itself: a known codec, a chunk and an end within the format, and a raw record
-    /// as long as it is stored.
+    /// Whether the entry can be true by itself: a known codec, a chunk and an end within the format, a raw record as
+    /// long as it is stored, and a frame that can hold it.
     #[inline]
     pub(super) fn is_sound(&self) -> bool {
         self.chunk < MAX_CHUNKS
             && self.end() <= CHUNK_SIZE
             && self.tag <= tag::ZSTD_DICT
-            && (self.tag != tag::RAW || self.stored == self.length)
+            && if self.tag == tag::RAW { self.stored == self.length } else { u64::from(self.length) <= self.most() }
+    }
+
+    /// The most that a frame can hold: a block of 128 KiB in every four bytes.
+    fn most(&self) -> u64 {
+        u64::from(self.stored) / 4 * (128 << 10)
     }
 
     /// What is wrong with an entry that is not sound, as (expected, found).
@@ -176,6 +181,8 @@ impl Entry {
             ("an end within 4 GiB".into(), format!("offset {} and {} bytes", self.offset, self.stored))
         } else if self.tag > tag::ZSTD_DICT {
             ("codec 0, 1 or 2".into(), format!("codec {}", self.tag))
+        } else if self.tag != tag::RAW {
+            (format!("at most {} bytes in a frame of {}", self.most(), self.stored), format!("{} bytes", self.length))
         } else {
             ("a raw record to be stored as it is".into(), format!("{} bytes stored of {}", self.stored, self.length))
         }

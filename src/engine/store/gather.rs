@@ -49,6 +49,7 @@ impl Layout {
         offsets.push(0);
         let locate = |&index: &u64| {
             let located = reader.locate(index)?;
+            reader.check_claim(&located)?;
             end += u64::from(located.entry.length);
             offsets.push(end);
             Ok(located)

@@ -128,10 +128,21 @@ impl Disk for OsDisk {
             LockKind::Exclusive => file.try_lock(),
         };
         match locked {
-            Ok(()) => Ok(Some(Box::new(file))),
+            Ok(()) => Ok(Some(Box::new(Lock(file)))),
             Err(fs::TryLockError::WouldBlock) => Ok(None),
             Err(fs::TryLockError::Error(e)) => Err(e),
         }
+    }
+}
+
+/// A locked file. It is unlocked, not just closed: a process that another thread starts holds a copy of every open
+/// file until it runs its program, and the lock with it.
+struct Lock(fs::File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Where this fails, closing the file gives the lock back.
+        let _ = self.0.unlock();
     }
 }
 
@@ -232,4 +243,20 @@ pub(super) fn sync_parent(disk: &dyn Disk, path: &Path) -> Result<()> {
         _ => Path::new("."),
     };
     disk.sync_dir(parent).map_err(Error::io("sync", parent))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_is_given_back_though_a_process_being_started_holds_a_copy_of_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let guard = OsDisk.lock(&path, LockKind::Exclusive).unwrap().unwrap();
+        let _copy = guard.downcast_ref::<Lock>().unwrap().0.try_clone().unwrap();
+        assert!(OsDisk.lock(&path, LockKind::Shared).unwrap().is_none());
+        drop(guard);
+        assert!(OsDisk.lock(&path, LockKind::Exclusive).unwrap().is_some());
+    }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use super::codec::{self, Dictionary};
-use super::format::{DICT, ENTRY_SIZE, Entry, chunk_name, entry_offset, tag};
+use super::format::{DICT, ENTRY_SIZE, Entry, RECORD_LIMIT, chunk_name, entry_offset, tag};
 use super::io::{Access, Disk, DiskFile};
 use super::map::Map;
 use super::slot::{self, zeroed};
@@ -170,6 +170,29 @@ impl<'a> Reader<'a> {
         Ok(located)
     }
 
+    /// Checks that the chunk file of a large record reaches to its end, before memory is reserved for what the entry
+    /// claims.
+    #[inline]
+    pub(super) fn check_claim(&self, located: &Located) -> Result<()> {
+        if located.entry.stored.max(located.entry.length) <= RECORD_LIMIT { Ok(()) } else { self.check_chunk(located) }
+    }
+
+    #[cold]
+    fn check_chunk(&self, located: &Located) -> Result<()> {
+        let entry = &located.entry;
+        let len = match self.chunks.open(entry.chunk, entry.end())? {
+            Bytes::Map(map) => map.len(),
+            Bytes::File(file) => file.len().map_err(Error::io("read", &self.chunks.path(entry.chunk)))?,
+        };
+        if len < entry.end() { Err(self.too_short(located, len)) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn too_short(&self, located: &Located, len: u64) -> Error {
+        let expected = format!("a chunk file of at least {} bytes", located.entry.end());
+        self.corrupt(located, expected, format!("one of {len}"))
+    }
+
     /// Copies or decompresses a record over all of `out`, which is as long as the record.
     #[inline]
     pub(super) fn read(&self, located: &Located, out: &mut [MaybeUninit<u8>]) -> Result<()> {
@@ -194,11 +217,8 @@ impl<'a> Reader<'a> {
     #[cold]
     fn read_slowly(&self, located: &Located, out: &mut [MaybeUninit<u8>]) -> Result<()> {
         let entry = &located.entry;
-        let missing = |len: u64| {
-            self.corrupt(located, format!("a chunk file of at least {} bytes", entry.end()), format!("one of {len}"))
-        };
         match self.chunks.open(entry.chunk, entry.end())? {
-            Bytes::Map(map) if map.len() < entry.end() => Err(missing(map.len())),
+            Bytes::Map(map) if map.len() < entry.end() => Err(self.too_short(located, map.len())),
             Bytes::Map(map) if entry.tag == tag::RAW && map.copy_to(u64::from(entry.offset), out) => Ok(()),
             Bytes::Map(map) => self.decode_mapped(&map, located, out),
             Bytes::File(file) => {
@@ -206,7 +226,7 @@ impl<'a> Reader<'a> {
                 // Before memory is touched for what the entry claims.
                 let len = file.len().map_err(Error::io("read", &path))?;
                 if len < entry.end() {
-                    return Err(missing(len));
+                    return Err(self.too_short(located, len));
                 }
                 let read =
                     |bytes: &mut [u8]| file.read_at(bytes, u64::from(entry.offset)).map_err(Error::io("read", &path));
@@ -222,6 +242,7 @@ impl<'a> Reader<'a> {
 
     /// Appends the stored bytes of a record to `out`, as they are, and says whether a sum has shown them to be right.
     pub(super) fn stored(&self, located: &Located, out: &mut Vec<u8>) -> Result<bool> {
+        self.check_claim(located)?;
         let verified = located.entry.tag == tag::RAW && self.verify_raw(located)?;
         let entry = Entry { tag: tag::RAW, length: located.entry.stored, ..located.entry };
         let plain = Reader { sums: None, maps: Arc::clone(&self.maps), dictionary: None, ..*self };
