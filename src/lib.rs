@@ -74,7 +74,7 @@ pub use engine::store::{Codec, DictSize, ReadMode, Records, Stats, Store, StoreO
 pub use error::{Corruption, Error, Result};
 pub use loader::{
     Adapter, DataLoader, DataLoaderBuilder, Drawn, Explanation, Format, LoaderState, Metrics, NamedBatch, NamedStreams,
-    Native, Pass, StepContext, Stream, StreamPart,
+    Native, OnCorrupt, Pass, StepContext, Stream, StreamPart,
 };
 
 /// The README's code, compiled.

@@ -30,14 +30,35 @@ pub(super) fn fingerprint(store: &Store, schema: &Schema, len: u64) -> Result<Ve
         return Err(Error::State { reason: format!("it was made over {len} records, and there are {held} now") });
     }
     let indices = sample(len);
-    let lengths = store.lengths(&indices)?;
+    // A damaged record is no record for the hash, and no reason to know the others less: what becomes of it is for the
+    // one who draws it.
+    let mut lengths = Vec::with_capacity(indices.len());
+    for &index in &indices {
+        lengths.push(unless_damaged(store.lengths(&[index]))?.map_or(0, |lengths| lengths[0]));
+    }
     let mut hash = Xxh3::new();
     hash.update(format!("{} {} {:?}", schema.kind(), schema.dtype(), schema.item_shape()).as_bytes());
     lengths.iter().for_each(|length| hash.update(&length.to_le_bytes()));
     for piece in pieces(&lengths) {
-        hash.update(&store.gather(&indices[piece])?.bytes);
+        let indices = &indices[piece];
+        if let Some(records) = unless_damaged(store.gather(indices))? {
+            hash.update(&records.bytes);
+            continue;
+        }
+        for &index in indices {
+            hash.update(&unless_damaged(store.get(index))?.unwrap_or_default());
+        }
     }
     Ok(vec![store.generation(), len, hash.digest()])
+}
+
+/// `None` for a record that is corrupt.
+fn unless_damaged<T>(read: Result<T>) -> Result<Option<T>> {
+    match read {
+        Ok(read) => Ok(Some(read)),
+        Err(Error::Corrupt(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Which of the first `len` records are hashed: the last ones, then those spread over the rest.

@@ -325,3 +325,23 @@ fn a_fingerprint_survives_appending_and_copying_but_no_swap() -> TestResult {
     }
     Ok(())
 }
+
+#[test]
+fn a_damaged_record_does_not_keep_a_dataset_from_being_identified() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store");
+    let data = DenseDataset::<u8, [usize; 1]>::create(&path, [400]).unwrap();
+    data.append(&(0..100).flat_map(|i| [i; 400]).collect::<Vec<_>>()).unwrap();
+    let whole = data.fingerprint(90).unwrap();
+    data.close().unwrap();
+    let chunk = path.join("0.zr");
+    let mut bytes = std::fs::read(&chunk).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&chunk, bytes).unwrap();
+    let data = DenseDataset::<u8, [usize; 1]>::open(&path).unwrap();
+    assert!(data.read(..).is_err());
+    let damaged = data.fingerprint(90).unwrap();
+    assert_eq!(damaged, data.fingerprint(90).unwrap());
+    assert_ne!(damaged, whole);
+}

@@ -6,6 +6,7 @@ use std::num::NonZero;
 use std::thread;
 
 use super::context::StepContext;
+use super::corrupt::OnCorrupt;
 use super::format::{Format, Native};
 use super::loader::DataLoader;
 use super::pipeline::{Transform, pipeline};
@@ -29,6 +30,7 @@ const MAX_AHEAD: usize = 1 << 16;
 /// | `prefetch` | twice the workers: each has one batch in hand and one waiting | 4 |
 /// | `shard` | rank 0 of 1 | none |
 /// | `start_step` | 0 | 0 |
+/// | `on_corrupt` | [`OnCorrupt::Fail`] | fails |
 pub struct DataLoaderBuilder<S: Stream, B, F> {
     stream: S,
     transform: Transform<S::Batch, B>,
@@ -47,6 +49,7 @@ struct Options {
     shard: Shard,
     start_step: Option<u64>,
     state: Option<LoaderState>,
+    on_corrupt: OnCorrupt,
 }
 
 impl Default for Options {
@@ -60,6 +63,7 @@ impl Default for Options {
             shard: Shard::default(),
             start_step: None,
             state: None,
+            on_corrupt: OnCorrupt::default(),
         }
     }
 }
@@ -127,6 +131,12 @@ impl<S: Stream, B: 'static, F> DataLoaderBuilder<S, B, F> {
         self
     }
 
+    /// What becomes of a step that draws a damaged record: it fails, unless set.
+    pub fn on_corrupt(mut self, policy: OnCorrupt) -> Self {
+        self.options.on_corrupt = policy;
+        self
+    }
+
     /// Transforms each batch, in the workers; further calls transform what the earlier ones gave. An error of any type
     /// reaches the consumer as [`Error::Transform`] within [`Error::Step`], a panic as [`Error::Panic`].
     pub fn map<U, M>(self, transform: M) -> DataLoaderBuilder<S, U, F>
@@ -166,8 +176,9 @@ impl<S: Stream, B: 'static, F> DataLoaderBuilder<S, B, F> {
         let sampler = Sampler::new(options.mode, len, options.batch_size, options.seed)?;
         let shard = options.shard(&sampler)?;
         let fingerprints = stream.fingerprint(len)?;
+        let on_corrupt = options.on_corrupt;
         let start = options.start(len, &parts, fingerprints)?;
-        Ok(DataLoader::new(pipeline(stream, transform, format), sampler, shard, threads, start))
+        Ok(DataLoader::new(pipeline(stream, on_corrupt, transform, format), sampler, shard, threads, start))
     }
 }
 

@@ -22,6 +22,8 @@ pub struct StepContext {
     pub(super) shard: Shard,
     pub(super) positions: Range<u64>,
     pub(super) indices: Vec<u64>,
+    /// How many records the indices are drawn from.
+    pub(super) len: u64,
     pub(super) token: Token,
 }
 

@@ -14,6 +14,8 @@ pub struct Metrics {
     pub records: u64,
     /// Bytes that were gathered for them.
     pub bytes: u64,
+    /// Records in the place of damaged ones: [`OnCorrupt::Replace`](crate::OnCorrupt::Replace).
+    pub replaced: u64,
     /// How long `next` has waited for a batch to be made.
     pub consumer_waited: Duration,
     /// How long the workers, taken together, have waited until a batch was wanted. A wait counts once it is over.
@@ -30,6 +32,7 @@ impl fmt::Display for Metrics {
             self.bytes as f64 / (1 << 20) as f64,
             self.consumer_waited.as_secs_f64(),
             self.workers_waited.as_secs_f64(),
-        )
+        )?;
+        if self.replaced > 0 { write!(f, "; {} damaged records replaced", self.replaced) } else { Ok(()) }
     }
 }

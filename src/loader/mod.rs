@@ -3,6 +3,7 @@
 
 mod builder;
 mod context;
+mod corrupt;
 mod datasets;
 mod explain;
 mod format;
@@ -23,6 +24,7 @@ mod tests;
 
 pub use builder::DataLoaderBuilder;
 pub use context::StepContext;
+pub use corrupt::OnCorrupt;
 pub use explain::{Drawn, Explanation};
 pub use format::{Adapter, Format, Native};
 pub use loader::DataLoader;

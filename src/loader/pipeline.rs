@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::context::{StepContext, Token};
+use super::corrupt::{OnCorrupt, gather};
 use super::format::Format;
 use super::plan::Plan;
 use super::stream::Stream;
@@ -15,18 +16,25 @@ use crate::error::{Error, Result};
 pub(super) type Transform<A, B> = Box<dyn Fn(&StepContext, A) -> Result<B> + Send + Sync>;
 
 /// Stream, transform and format, their types forgotten: from a context to what only the consumer's part is missing of.
-pub(super) type Pipeline<T> = Arc<dyn Fn(&StepContext) -> Result<Prepared<T>> + Send + Sync>;
+pub(super) type Pipeline<T> = Arc<dyn Fn(&mut StepContext) -> Result<Prepared<T>> + Send + Sync>;
 
 /// A batch that a worker is done with.
 pub(super) struct Prepared<T> {
     pub(super) records: u64,
     pub(super) bytes: u64,
+    /// Records in the place of damaged ones.
+    pub(super) replaced: u64,
     /// The format's part that runs in the consumer.
     finish: Box<dyn FnOnce() -> Result<T> + Send>,
 }
 
 /// Joins the stages, and stops between them when nobody waits any more.
-pub(super) fn pipeline<S, B, F>(stream: S, transform: Transform<S::Batch, B>, format: F) -> Pipeline<F::Out>
+pub(super) fn pipeline<S, B, F>(
+    stream: S,
+    on_corrupt: OnCorrupt,
+    transform: Transform<S::Batch, B>,
+    format: F,
+) -> Pipeline<F::Out>
 where
     S: Stream,
     B: 'static,
@@ -34,7 +42,7 @@ where
 {
     let format = Arc::new(format);
     Arc::new(move |context| {
-        let batch = stream.gather(context.indices())?;
+        let (batch, replaced) = gather(&stream, context, on_corrupt)?;
         let bytes = S::batch_bytes(&batch);
         go_on(context)?;
         let batch = transform(context, batch)?;
@@ -42,7 +50,7 @@ where
         let host = format.host(batch)?;
         let format = format.clone();
         let records = context.indices().len() as u64;
-        Ok(Prepared { records, bytes, finish: Box::new(move || format.finish(host)) })
+        Ok(Prepared { records, bytes, replaced, finish: Box::new(move || format.finish(host)) })
     })
 }
 
@@ -60,8 +68,8 @@ impl<T> Work<T> {
     /// The part that a worker does. `indices` is memory that is used again.
     pub(super) fn prepare(&self, step: u64, token: &Token, indices: &mut Vec<u64>) -> Result<Prepared<T>> {
         caught(step, || {
-            let context = self.plan.context(step, mem::take(indices), token.clone());
-            let prepared = (self.pipeline)(&context);
+            let mut context = self.plan.context(step, mem::take(indices), token.clone());
+            let prepared = (self.pipeline)(&mut context);
             *indices = context.indices;
             prepared
         })

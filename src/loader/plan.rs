@@ -49,7 +49,15 @@ impl Plan {
     pub(super) fn context(&self, step: u64, mut indices: Vec<u64>, token: Token) -> StepContext {
         let positions = self.shard.range(self.global_len(step));
         self.draw_into(step, positions.clone(), &mut indices);
-        StepContext { step, seed: self.seed, shard: self.shard, positions, indices, token }
+        StepContext { step, seed: self.seed, shard: self.shard, positions, indices, len: self.len(), token }
+    }
+
+    /// How many records are drawn from.
+    fn len(&self) -> u64 {
+        match &self.draw {
+            Draw::Endless(sampler) => sampler.len(),
+            Draw::Pass { len, .. } => *len,
+        }
     }
 
     /// How many records the global batch of a step holds.

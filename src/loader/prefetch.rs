@@ -134,11 +134,12 @@ impl<T: 'static> Prefetch<T> {
     fn batch(&mut self) -> Result<T> {
         let step = self.next;
         let prepared = if self.threads.workers == 0 { self.prepare_here(step) } else { self.prepared(step) }?;
-        let (records, bytes) = (prepared.records, prepared.bytes);
+        let (records, bytes, replaced) = (prepared.records, prepared.bytes, prepared.replaced);
         let batch = prepared.finish(step)?;
         self.counts.steps += 1;
         self.counts.records += records;
         self.counts.bytes += bytes;
+        self.counts.replaced += replaced;
         Ok(batch)
     }
 
