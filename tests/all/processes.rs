@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -591,4 +592,25 @@ fn two_processes_at_once_lose_and_tear_nothing() {
 #[test]
 fn twenty_processes_at_once_lose_and_tear_nothing() {
     race_of(20, if thorough() { 30_000 } else { 5000 });
+}
+
+#[test]
+fn a_store_that_another_creates_meanwhile_is_opened_and_not_in_the_way() {
+    let dir = scratch();
+    for round in 0..if thorough() { 2000 } else { 200 } {
+        let path = dir.path().join(round.to_string());
+        let barrier = Barrier::new(6);
+        thread::scope(|scope| {
+            for _ in 0..6 {
+                scope.spawn(|| {
+                    barrier.wait();
+                    match StoreOptions::new().open_or_create(&path) {
+                        Ok(store) => store.close().unwrap(),
+                        Err(Error::Locked { .. }) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                });
+            }
+        });
+    }
 }
