@@ -349,12 +349,12 @@ fn damages(set: &str, subject: &Subject) -> Vec<Damage> {
     match set {
         "flips" => {
             for (file, len) in named {
-                let ranges = match &*file {
-                    "meta.zr" => vec![0..used + 16],
-                    "commit.zr" => vec![0..96, 4096..len],
-                    _ => vec![0..len],
+                let is_used = |at: &usize| match &*file {
+                    "meta.zr" => *at < used + 16,
+                    "commit.zr" => *at < 96 || *at >= 4096,
+                    _ => true,
                 };
-                for at in ranges.into_iter().flatten().filter(|&at| at < len) {
+                for at in (0..len).filter(is_used) {
                     damages.extend([0x01, 0x80, 0xff].map(|bits| Damage::Flip { file: file.clone(), at, bits }));
                 }
             }

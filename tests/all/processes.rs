@@ -150,13 +150,15 @@ fn operate() {
 fn kill_one(dir: &Path, seed: u64, done: u64, rng: &mut Rng) -> (u64, Option<String>) {
     let variables = [("DIR", dir.display().to_string()), ("SEED", seed.to_string()), ("DONE", done.to_string())];
     let mut child = Process::start("processes::operate", &variables, None);
+    // A new store is often killed while it is created.
+    let lines = if done == 0 && rng.chance(60) { 1 } else { rng.below(24) };
     let (mut done, mut under_way) = (done, None);
     let mut hear = |line: String| match line.split_once(' ') {
         Some(("done", k)) => (done, under_way) = (k.parse::<u64>().unwrap() + 1, None),
         Some(("begin", rest)) => under_way = rest.split_once(' ').map(|(_, name)| name.to_owned()),
         _ => panic!("{line}"),
     };
-    for _ in 0..rng.below(24) {
+    for _ in 0..lines {
         match child.line() {
             Some(line) => hear(line),
             None => panic!("the child failed by itself"),
