@@ -164,8 +164,10 @@ fn kill_one(dir: &Path, seed: u64, done: u64, rng: &mut Rng) -> (u64, Option<Str
             None => panic!("the child failed by itself"),
         }
     }
-    let within = if rng.chance(50) { 200 } else { 4000 };
-    thread::sleep(Duration::from_micros(rng.below(within)));
+    if lines != 1 {
+        let within = if rng.chance(50) { 200 } else { 4000 };
+        thread::sleep(Duration::from_micros(rng.below(within)));
+    }
     child.kill();
     child.finish().0.into_iter().for_each(&mut hear);
     (done, under_way)
