@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -149,20 +150,24 @@ fn operate() {
 fn kill_one(dir: &Path, seed: u64, done: u64, rng: &mut Rng) -> (u64, Option<String>) {
     let variables = [("DIR", dir.display().to_string()), ("SEED", seed.to_string()), ("DONE", done.to_string())];
     let mut child = Process::start("processes::operate", &variables, None);
+    // A new store is often killed while it is created.
+    let lines = if done == 0 && rng.chance(60) { 1 } else { rng.below(24) };
     let (mut done, mut under_way) = (done, None);
     let mut hear = |line: String| match line.split_once(' ') {
         Some(("done", k)) => (done, under_way) = (k.parse::<u64>().unwrap() + 1, None),
         Some(("begin", rest)) => under_way = rest.split_once(' ').map(|(_, name)| name.to_owned()),
         _ => panic!("{line}"),
     };
-    for _ in 0..rng.below(24) {
+    for _ in 0..lines {
         match child.line() {
             Some(line) => hear(line),
             None => panic!("the child failed by itself"),
         }
     }
-    let within = if rng.chance(50) { 200 } else { 4000 };
-    thread::sleep(Duration::from_micros(rng.below(within)));
+    if lines != 1 {
+        let within = if rng.chance(50) { 200 } else { 4000 };
+        thread::sleep(Duration::from_micros(rng.below(within)));
+    }
     child.kill();
     child.finish().0.into_iter().for_each(&mut hear);
     (done, under_way)
@@ -591,4 +596,25 @@ fn two_processes_at_once_lose_and_tear_nothing() {
 #[test]
 fn twenty_processes_at_once_lose_and_tear_nothing() {
     race_of(20, if thorough() { 30_000 } else { 5000 });
+}
+
+#[test]
+fn a_store_that_another_creates_meanwhile_is_opened_and_not_in_the_way() {
+    let dir = scratch();
+    for round in 0..if thorough() { 2000 } else { 200 } {
+        let path = dir.path().join(round.to_string());
+        let barrier = Barrier::new(6);
+        thread::scope(|scope| {
+            for _ in 0..6 {
+                scope.spawn(|| {
+                    barrier.wait();
+                    match StoreOptions::new().open_or_create(&path) {
+                        Ok(store) => store.close().unwrap(),
+                        Err(Error::Locked { .. }) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                });
+            }
+        });
+    }
 }

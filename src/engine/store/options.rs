@@ -218,7 +218,15 @@ impl StoreOptions {
     /// As [`open_writable`](StoreOptions::open_writable) and [`create`](StoreOptions::create).
     pub fn open_or_create(self, path: impl AsRef<Path>) -> Result<Store> {
         let path = path.as_ref();
-        if self.disk.exists(&path.join(META)) { self.open_writable(path) } else { self.create(path) }
+        let is_there = || self.disk.exists(&path.join(META));
+        if !is_there() {
+            match self.clone().create(path) {
+                // Another handle has created it meanwhile.
+                Err(Error::Exists { .. }) if is_there() => {}
+                created => return created,
+            }
+        }
+        self.open_writable(path)
     }
 
     fn check(&self) -> Result<()> {
