@@ -2,6 +2,7 @@
 
 #[cfg(feature = "cli")]
 mod cli;
+mod fuzz;
 mod golden;
 mod interop;
 mod rooms;
