@@ -227,9 +227,11 @@ fn is_below_tail(meta: &[u8]) -> bool {
     let word = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().unwrap());
     let (tail, count) = ((word(4) >> 16, u64::from(word(8))), word(12) as usize);
     entries.len() / 16 >= count
-        && entries.chunks_exact(16).take(count).map(Entry::of).all(|entry| {
-            (u32::from(entry.chunk), u64::from(entry.offset) + u64::from(entry.stored)) <= tail
-        })
+        && entries
+            .chunks_exact(16)
+            .take(count)
+            .map(Entry::of)
+            .all(|entry| (u32::from(entry.chunk), u64::from(entry.offset) + u64::from(entry.stored)) <= tail)
 }
 
 /// Opens what is at `dir` in every way, reads, and writes; what could be read stays as it was.
