@@ -152,15 +152,16 @@ impl Writer {
     pub(super) fn delete(&mut self, indices: &[u64], entry: impl Fn(u64) -> Result<Entry>) -> Result<Header> {
         self.sync()?;
         let deletion = Deletion::plan(self.log.live(), self.log.generation() + 1, indices, entry)?;
-        let done = deletion
-            .begin(&*self.disk, &self.dir)
-            .and_then(|()| deletion.finish(&*self.disk, &self.dir, &*self.meta, &mut self.log));
-        if let Err(error) = &done
-            && delete::is_begun(&*self.disk, &self.dir)
-        {
-            self.poison = Some(error.clone());
+        if let Err(error) = deletion.begin(&*self.disk, &self.dir) {
+            if delete::is_begun(&*self.disk, &self.dir) {
+                self.poison = Some(error.clone());
+            }
+            return Err(error);
         }
         done.map(|()| deletion.after)
+        // From here on it cannot be taken back, even where all that fails is to make the end durable.
+        let done = deletion.finish(&*self.disk, &self.dir, &*self.meta, &mut self.log);
+        self.poison = done.as_ref().err().cloned();
     }
 
     /// Copies the records into fresh chunks, while no other handle is open. Whether it succeeds or not,

@@ -318,3 +318,28 @@ fn what_another_program_wrote_voids_the_slots() {
     disk.overwrite(&meta, 8, &0u32.to_le_bytes());
     assert_eq!(options(&disk, Codec::Raw).open(STORE).unwrap().len(), 0);
 }
+
+#[test]
+fn a_deletion_that_fails_near_its_end_is_not_taken_for_undone() {
+    let fill = |disk: &SimDisk| {
+        let store = options(disk, Codec::Raw).create(STORE).unwrap();
+        let (bytes, offsets) = pack(&records(0..9, 9));
+        store.append(&bytes, &offsets).unwrap();
+        store
+    };
+    let disk = SimDisk::new();
+    let mut store = fill(&disk);
+    let first = disk.changes();
+    store.delete(&[2, 7]).unwrap();
+    for at in first..disk.changes() {
+        let disk = SimDisk::new();
+        let mut store = fill(&disk);
+        disk.set_fault(Some(Fault::Fail { at, kind: ErrorKind::Other }));
+        store.delete(&[2, 7]).unwrap_err();
+        // Nothing is deleted, or nothing can be read.
+        assert!(store.len() == 9 || store.is_empty(), "failed at {at}: {} records", store.len());
+        for (index, record) in (0..store.len()).zip(records(0..9, 9)) {
+            assert_eq!(store.get(index).unwrap(), record, "failed at {at}");
+        }
+    }
+}
