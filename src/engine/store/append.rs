@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 
 /// The header moves by itself when this much was appended since it last did, so that opening after a kill never has
 /// more than this to verify.
-const SYNC_AFTER: u64 = 256 << 20;
+const SYNC_AFTER: u64 = if cfg!(test) { 1 << 20 } else { 256 << 20 };
 /// About how many bytes of records one compression job takes.
 const JOB_BYTES: usize = 256 << 10;
 

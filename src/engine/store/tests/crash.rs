@@ -343,3 +343,27 @@ fn a_deletion_that_fails_near_its_end_is_not_taken_for_undone() {
         }
     }
 }
+
+#[test]
+fn an_append_whose_own_sync_fails_has_appended() {
+    let record = vec![7; 1 << 20];
+    let disk = SimDisk::new();
+    let store = options(&disk, Codec::Raw).create(STORE).unwrap();
+    let first = disk.changes();
+    store.append(&record, &[0, 1 << 20]).unwrap();
+    let mut poisoned = 0;
+    for at in first..disk.changes() {
+        let disk = SimDisk::new();
+        let store = options(&disk, Codec::Raw).create(STORE).unwrap();
+        disk.set_fault(Some(Fault::Fail { at, kind: ErrorKind::Other }));
+        let done = store.append(&record, &[0, 1 << 20]);
+        assert_eq!(store.len(), u64::from(done.is_ok()), "failed at {at}");
+        let again = store.append(&record, &[0, 1 << 20]);
+        assert_eq!(again.is_ok(), done.is_err(), "failed at {at}");
+        if let Err(error) = again {
+            assert!(matches!(error, Error::Poisoned { .. }), "{error}");
+            poisoned += 1;
+        }
+    }
+    assert!(poisoned > 3);
+}
