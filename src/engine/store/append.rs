@@ -247,7 +247,7 @@ impl Writer {
             self.unsynced += run.bytes.len() as u64;
         }
         for (&chunk, sums) in &placed.sums {
-            if let Some(writer) = &self.chunk(chunk, true)?.sums {
+            if let Some(writer) = &mut self.chunk(chunk, true)?.sums {
                 writer.write(sums)?;
             }
         }

@@ -367,3 +367,23 @@ fn an_append_whose_own_sync_fails_has_appended() {
     }
     assert!(poisoned > 3);
 }
+
+#[test]
+fn sums_of_an_append_that_failed_do_not_accuse_the_next_one() {
+    let disk = SimDisk::new();
+    let store = options(&disk, Codec::Raw).create(STORE).unwrap();
+    let first = disk.changes();
+    let (many, one) = (vec![1; 600 * 10], vec![2; 600 * 10]);
+    let append = |store: &Store| store.append(&many, &(0..=10).map(|i| i * 600).collect::<Vec<_>>());
+    append(&store).unwrap();
+    for at in first..disk.changes() {
+        let disk = SimDisk::new();
+        let store = options(&disk, Codec::Raw).create(STORE).unwrap();
+        disk.set_fault(Some(Fault::Fail { at, kind: ErrorKind::StorageFull }));
+        append(&store).unwrap_err();
+        store.append(&one, &[0, 6000]).unwrap();
+        store.append(&one, &[0, 6000]).unwrap();
+        let found = store.verify(|_| {}).unwrap();
+        assert_eq!((found.verified, found.bad), (2, vec![]), "failed at {at}");
+    }
+}
