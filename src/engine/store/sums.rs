@@ -36,7 +36,8 @@ pub(super) fn remove_all(disk: &dyn Disk, dir: &Path) -> Result<()> {
 
 /// The chunk whose sums a file holds, by its name.
 pub(super) fn chunk_of(path: &Path) -> Option<u16> {
-    path.file_name()?.to_str()?.strip_suffix(".sum")?.parse().ok()
+    let name = path.file_name()?.to_str()?;
+    name.strip_suffix(".sum")?.parse().ok().filter(|&chunk| sum_name(chunk) == name)
 }
 
 /// Bytes of a chunk and their hash.
@@ -119,19 +120,19 @@ impl<'a> SumBuilder<'a> {
     }
 }
 
-/// A sum file that is appended to.
 /// Covers nothing. It takes the place of sums that do not hold: a file that a reader has mapped is never shortened.
 const NONE: Sum = Sum { offset: u32::MAX, length: 0, hash: 0 };
 
+/// A sum file that is appended to.
 #[derive(Debug)]
 pub(super) struct SumWriter {
     file: Arc<dyn DiskFile>,
     path: PathBuf,
-    len: u64,
     /// The bytes whose sums hold.
-}
+    len: u64,
     /// The bytes that may be in the file.
     held: u64,
+}
 
 impl SumWriter {
     /// Opens or makes the file, and voids the sums of what lies at or behind `tail`: of records that were not kept.
