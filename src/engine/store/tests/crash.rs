@@ -387,3 +387,20 @@ fn sums_of_an_append_that_failed_do_not_accuse_the_next_one() {
         assert_eq!((found.verified, found.bad), (2, vec![]), "failed at {at}");
     }
 }
+
+#[test]
+fn creating_touches_nothing_foreign_and_no_store_that_lost_its_table() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("photos");
+    std::fs::create_dir(&path).unwrap();
+    std::fs::write(path.join("a.jpg"), "mine").unwrap();
+    assert!(matches!(Store::create(&path, Codec::Raw), Err(Error::Exists { .. })));
+    assert_eq!(std::fs::read_dir(&path).unwrap().count(), 1);
+    let path = dir.path().join("store");
+    let store = Store::create(&path, Codec::Raw).unwrap();
+    store.append(b"abc", &[0, 3]).unwrap();
+    store.close().unwrap();
+    std::fs::remove_file(path.join(META)).unwrap();
+    assert!(matches!(Store::create(&path, Codec::Raw), Err(Error::Exists { .. })));
+    assert_eq!(std::fs::read(path.join("0.zr")).unwrap(), b"abc");
+}
