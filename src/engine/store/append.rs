@@ -113,6 +113,7 @@ impl Writer {
             meta.set_len(META_SIZE).map_err(Error::io("extend", &meta_path))?;
         }
         if !state.sums_hold {
+            commit::check_tail(&*meta, &meta_path, state.live)?;
             sums::remove_all(&*disk, dir)?;
         }
         let log = CommitLog::open(&*disk, dir, state)?;
@@ -158,10 +159,10 @@ impl Writer {
             }
             return Err(error);
         }
-        done.map(|()| deletion.after)
         // From here on it cannot be taken back, even where all that fails is to make the end durable.
         let done = deletion.finish(&*self.disk, &self.dir, &*self.meta, &mut self.log);
         self.poison = done.as_ref().err().cloned();
+        done.map(|()| deletion.after)
     }
 
     /// Copies the records into fresh chunks, while no other handle is open. Whether it succeeds or not,

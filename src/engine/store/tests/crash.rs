@@ -404,3 +404,15 @@ fn creating_touches_nothing_foreign_and_no_store_that_lost_its_table() {
     assert!(matches!(Store::create(&path, Codec::Raw), Err(Error::Exists { .. })));
     assert_eq!(std::fs::read(path.join("0.zr")).unwrap(), b"abc");
 }
+
+#[test]
+fn a_header_whose_tail_lies_below_a_record_is_not_appended_to() {
+    let disk = SimDisk::new();
+    let store = options(&disk, Codec::Raw).create(STORE).unwrap();
+    store.append(b"abcdefgh", &[0, 4, 8]).unwrap();
+    store.close().unwrap();
+    disk.overwrite(&Path::new(STORE).join(META), 8, &7u32.to_le_bytes());
+    let error = options(&disk, Codec::Raw).open_writable(STORE).unwrap_err();
+    assert!(error.to_string().contains("record 1, chunk 0, offset 4"), "{error}");
+    assert_eq!(options(&disk, Codec::Raw).open(STORE).unwrap().get(1).unwrap(), b"efgh");
+}
