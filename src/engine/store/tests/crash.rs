@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::super::format::META;
 use super::super::sim::{Fault, SimDisk};
-use super::super::{Codec, DictSize, Store, StoreOptions};
+use super::super::{Codec, DictSize, ReadMode, Store, StoreOptions};
 use crate::error::{Error, Result};
 
 const STORE: &str = "/data/store";
@@ -369,6 +369,18 @@ fn an_append_whose_own_sync_fails_has_appended() {
 }
 
 #[test]
+fn a_header_whose_tail_lies_below_a_record_is_not_appended_to() {
+    let disk = SimDisk::new();
+    let store = options(&disk, Codec::Raw).create(STORE).unwrap();
+    store.append(b"abcdefgh", &[0, 4, 8]).unwrap();
+    store.close().unwrap();
+    disk.overwrite(&Path::new(STORE).join(META), 8, &7u32.to_le_bytes());
+    let error = options(&disk, Codec::Raw).open_writable(STORE).unwrap_err();
+    assert!(error.to_string().contains("record 1, chunk 0, offset 4"), "{error}");
+    assert_eq!(options(&disk, Codec::Raw).open(STORE).unwrap().get(1).unwrap(), b"efgh");
+}
+
+#[test]
 fn sums_of_an_append_that_failed_do_not_accuse_the_next_one() {
     let disk = SimDisk::new();
     let store = options(&disk, Codec::Raw).create(STORE).unwrap();
@@ -406,13 +418,17 @@ fn creating_touches_nothing_foreign_and_no_store_that_lost_its_table() {
 }
 
 #[test]
-fn a_header_whose_tail_lies_below_a_record_is_not_appended_to() {
-    let disk = SimDisk::new();
-    let store = options(&disk, Codec::Raw).create(STORE).unwrap();
-    store.append(b"abcdefgh", &[0, 4, 8]).unwrap();
+fn an_empty_record_is_read_wherever_it_lies_and_whatever_was_read_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::create(dir.path().join("store"), Codec::Raw).unwrap();
+    store.append(b"abc", &[0, 0, 3]).unwrap();
     store.close().unwrap();
-    disk.overwrite(&Path::new(STORE).join(META), 8, &7u32.to_le_bytes());
-    let error = options(&disk, Codec::Raw).open_writable(STORE).unwrap_err();
-    assert!(error.to_string().contains("record 1, chunk 0, offset 4"), "{error}");
-    assert_eq!(options(&disk, Codec::Raw).open(STORE).unwrap().get(1).unwrap(), b"efgh");
+    let meta = std::fs::OpenOptions::new().write(true).open(dir.path().join("store").join(META)).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&meta, &9000u32.to_le_bytes(), 16).unwrap();
+    for mode in [ReadMode::Mapped, ReadMode::Positional] {
+        let store = StoreOptions::new().read_mode(mode).open(dir.path().join("store")).unwrap();
+        for index in [0, 1, 0] {
+            assert_eq!(store.get(index).unwrap(), [&b""[..], b"abc"][index as usize]);
+        }
+    }
 }
