@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 
 /// The header moves by itself when this much was appended since it last did, so that opening after a kill never has
 /// more than this to verify.
-const SYNC_AFTER: u64 = 256 << 20;
+const SYNC_AFTER: u64 = if cfg!(test) { 1 << 20 } else { 256 << 20 };
 /// About how many bytes of records one compression job takes.
 const JOB_BYTES: usize = 256 << 10;
 
@@ -120,6 +120,7 @@ impl Writer {
             meta.set_len(META_SIZE).map_err(Error::io("extend", &meta_path))?;
         }
         if !state.sums_hold {
+            commit::check_tail(&*meta, &meta_path, state.live)?;
             sums::remove_all(&*disk, dir)?;
         }
         let log = CommitLog::open(&*disk, dir, state)?;
@@ -165,14 +166,15 @@ impl Writer {
         self.sync()?;
         self.check_alone()?;
         let deletion = Deletion::plan(self.log.live(), self.log.generation() + 1, indices, entry)?;
-        let done = deletion
-            .begin(&*self.disk, &self.dir)
-            .and_then(|()| deletion.finish(&*self.disk, &self.dir, &*self.meta, &mut self.log));
-        if let Err(error) = &done
-            && delete::is_begun(&*self.disk, &self.dir)
-        {
-            self.poison = Some(error.clone());
+        if let Err(error) = deletion.begin(&*self.disk, &self.dir) {
+            if delete::is_begun(&*self.disk, &self.dir) {
+                self.poison = Some(error.clone());
+            }
+            return Err(error);
         }
+        // From here on it cannot be taken back, even where all that fails is to make the end durable.
+        let done = deletion.finish(&*self.disk, &self.dir, &*self.meta, &mut self.log);
+        self.poison = done.as_ref().err().cloned();
         done.map(|()| deletion.after)
     }
 
@@ -277,7 +279,7 @@ impl Writer {
             self.unsynced += run.bytes.len() as u64;
         }
         for (&chunk, sums) in &placed.sums {
-            if let Some(writer) = &self.chunk(chunk, true)?.sums {
+            if let Some(writer) = &mut self.chunk(chunk, true)?.sums {
                 writer.write(sums)?;
             }
         }

@@ -146,7 +146,7 @@ fn pick<'a>(samples: &Packed<'a>) -> (Cow<'a, [u8]>, Vec<usize>) {
 pub(super) struct Dictionary {
     bytes: Vec<u8>,
     decompress: DDict<'static>,
-    compress: OnceLock<CDict<'static>>,
+    compress: OnceLock<Option<CDict<'static>>>,
 }
 
 impl fmt::Debug for Dictionary {
@@ -190,8 +190,10 @@ impl<'a> Compressor<'a> {
         set(context.set_parameter(CParameter::CompressionLevel(level)))?;
         set(context.set_parameter(CParameter::ChecksumFlag(true)))?;
         if let Some(dictionary) = dictionary {
-            let prepared = dictionary.compress.get_or_init(|| CDict::create(&dictionary.bytes, level));
-            set(context.ref_cdict(prepared))?;
+            let prepared = dictionary.compress.get_or_init(|| CDict::try_create(&dictionary.bytes, level));
+            // zstd may refuse to write with a dictionary that it reads with.
+            let refused = || Error::invalid("dictionary", "dict.zr is one that zstd does not compress with");
+            set(context.ref_cdict(prepared.as_ref().ok_or_else(refused)?))?;
         }
         Ok(Compressor { context })
     }

@@ -25,7 +25,7 @@ use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 
 use super::format::{CHUNK_SIZE, ENTRY_SIZE, Entry, HEADER_SIZE, Header, MAX_CHUNKS, chunk_name, entry_offset};
 use super::io::{Access, Disk, DiskFile};
-use crate::error::{Error, Result};
+use crate::error::{Corruption, Error, Result};
 
 const MAGIC: [u8; 8] = *b"ZRCOMMIT";
 const SLOT_SIZE: usize = 96;
@@ -192,6 +192,33 @@ fn read_slots(disk: &dyn Disk, path: &Path) -> Result<[Option<Slot>; 2]> {
     Ok(slots)
 }
 
+/// Refuses a table with a record behind the tail: the next append would overwrite it. Our own headers are certified;
+/// one that another program moved, or a disk, may say anything.
+pub(super) fn check_tail(meta: &dyn DiskFile, path: &Path, header: Header) -> Result<()> {
+    let tail = (header.tail_chunk, u64::from(header.tail_offset));
+    let (mut at, end) = (0, u64::from(header.length));
+    let mut entries = Vec::new();
+    while at < end {
+        let count = (end - at).min(BLOCK as u64 / ENTRY_SIZE);
+        entries.resize((count * ENTRY_SIZE) as usize, 0);
+        meta.read_at(&mut entries, entry_offset(at)).map_err(Error::io("read", path))?;
+        let behind = |entry: &Entry| entry.is_sound() && entry.stored > 0 && (entry.chunk, entry.end()) > tail;
+        let mut found = entries.as_chunks().0.iter().map(Entry::decode).zip(at..);
+        if let Some((entry, record)) = found.find(|(entry, _)| behind(entry)) {
+            return Err(Error::Corrupt(Box::new(Corruption {
+                path: path.to_path_buf(),
+                record: Some(record),
+                chunk: Some(u32::from(entry.chunk)),
+                offset: Some(u64::from(entry.offset)),
+                expected: format!("an end below the header's tail, {} of chunk {}", tail.1, tail.0),
+                found: format!("{}, which an append would overwrite", entry.end()),
+            })));
+        }
+        at += count;
+    }
+    Ok(())
+}
+
 /// Whether what the slot certifies is on disk. Anything that cannot be read is not.
 fn verify(disk: &dyn Disk, dir: &Path, meta: &dyn DiskFile, slot: &Slot) -> bool {
     let (begin, end) = (u64::from(slot.before.length), u64::from(slot.after.length));
@@ -214,6 +241,8 @@ fn verify(disk: &dyn Disk, dir: &Path, meta: &dyn DiskFile, slot: &Slot) -> bool
         }
         Some(())
     };
+    let place = |header: &Header| (header.tail_chunk, u64::from(header.tail_offset));
+    let mut tail = place(&slot.before);
     let mut check = || -> Option<[u8; 32]> {
         let mut entries = Vec::new();
         let mut at = begin;
@@ -224,9 +253,12 @@ fn verify(disk: &dyn Disk, dir: &Path, meta: &dyn DiskFile, slot: &Slot) -> bool
             digest.entries(&entries);
             for entry in entries.as_chunks().0 {
                 let entry = Entry::decode(entry);
-                if entry.chunk >= MAX_CHUNKS || entry.end() > CHUNK_SIZE {
+                // Appended records lie one behind the other, from one tail to the other.
+                let place = (entry.chunk, u64::from(entry.offset));
+                if entry.chunk >= MAX_CHUNKS || entry.end() > CHUNK_SIZE || place < tail {
                     return None;
                 }
+                tail = (entry.chunk, entry.end());
                 match &mut run {
                     Some((chunk, _, end)) if *chunk == entry.chunk && *end == u64::from(entry.offset) => {
                         *end = entry.end();
@@ -240,7 +272,7 @@ fn verify(disk: &dyn Disk, dir: &Path, meta: &dyn DiskFile, slot: &Slot) -> bool
             at += count;
         }
         hash_run(&run, &mut digest)?;
-        Some(digest.finish())
+        (tail <= place(&slot.after)).then(|| digest.finish())
     };
     begin <= end && check() == Some(slot.digest)
 }

@@ -38,12 +38,13 @@ pub(super) struct Compaction {
 
 /// Places records one behind the other from a chunk's begin on.
 struct Packing {
-    chunk: u16,
+    /// Not bounded by the format: what a damaged table claims may need any number.
+    chunk: u32,
     offset: u64,
 }
 
 impl Packing {
-    fn place(&mut self, stored: u32) -> (u16, u32) {
+    fn place(&mut self, stored: u32) -> (u32, u32) {
         if self.offset + u64::from(stored) >= CHUNK_SIZE {
             self.chunk += 1;
             self.offset = 0;
@@ -65,8 +66,8 @@ impl Compaction {
             lowest = lowest.min(entry.chunk);
             packing.place(entry.stored);
         }
-        let first = if packing.chunk < lowest { 0 } else { before.tail_chunk + 1 };
-        let last = u32::from(first) + u32::from(packing.chunk);
+        let first = if packing.chunk < u32::from(lowest) { 0 } else { before.tail_chunk + 1 };
+        let last = u32::from(first) + packing.chunk;
         if last >= u32::from(MAX_CHUNKS) {
             return Err(Error::unsupported(
                 path,
@@ -97,7 +98,9 @@ impl Compaction {
             if bytes[..8] != MAGIC || word(48)? != xxh3_64(&bytes[..48]) {
                 return None;
             }
-            Some(Compaction { before: header(8)?, after: header(24)?, first: u16::try_from(word(40)?).ok()? })
+            let compaction =
+                Compaction { before: header(8)?, after: header(24)?, first: u16::try_from(word(40)?).ok()? };
+            (compaction.first <= compaction.after.tail_chunk).then_some(compaction)
         };
         parse().ok_or_else(|| {
             Error::corrupt(
@@ -142,12 +145,14 @@ impl Compaction {
     ) -> Result<()> {
         let meta = disk.open(new_meta, Access::Write).map_err(Error::io("create", new_meta))?;
         meta.set_len(0).and_then(|()| meta.set_len(META_SIZE)).map_err(Error::io("extend", new_meta))?;
-        let mut packing = Packing { chunk: self.first, offset: 0 };
+        let mut packing = Packing { chunk: 0, offset: 0 };
         let mut chunk = NewChunk::create(disk, dir, self.first)?;
         let (mut entries, mut first) = (Vec::new(), 0);
         for index in 0..u64::from(self.before.length) {
             let old = entry(index)?;
             let (number, offset) = packing.place(old.stored);
+            // The plan has held the last one to the format.
+            let number = self.first + number as u16;
             if number != chunk.number {
                 chunk.finish()?;
                 chunk = NewChunk::create(disk, dir, number)?;
@@ -214,7 +219,9 @@ fn remove_if_there(disk: &dyn Disk, path: &Path) -> Result<()> {
 
 /// The number of a chunk file, by its name.
 fn chunk_of(path: &Path) -> Option<u16> {
-    path.file_name()?.to_str()?.strip_suffix(".zr")?.parse().ok()
+    let name = path.file_name()?.to_str()?;
+    // "+7.zr" and "007.zr" are somebody else's.
+    name.strip_suffix(".zr")?.parse().ok().filter(|&chunk| chunk_name(chunk) == name)
 }
 
 /// A chunk file that is written from its begin to its end, and its sums.
@@ -281,5 +288,34 @@ impl NewChunk {
         self.file.sync().map_err(Error::io("sync", &self.path))?;
         self.sum_file.write_at(&self.sums, 0).map_err(Error::io("write", &self.sum_path))?;
         self.sum_file.sync().map_err(Error::io("sync", &self.sum_path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_that_claims_more_chunks_than_numbers_is_refused() {
+        let before = Header { tail_chunk: 3, tail_offset: 9, length: 70_000 };
+        let full = Entry { offset: 0, stored: u32::MAX, length: u32::MAX, chunk: 3, tag: 0 };
+        let error = Compaction::plan(Path::new("store"), before, |_| Ok(full)).unwrap_err();
+        assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_compaction_without_new_chunks_is_refused_and_removes_nothing() {
+        let header = Header { tail_chunk: 0, tail_offset: 9, length: 2 };
+        let compaction = Compaction { before: header, after: header, first: 1 };
+        assert!(Compaction::decode(&compaction.encode(), Path::new("x")).is_err());
+    }
+
+    #[test]
+    fn a_file_that_is_named_almost_like_a_chunk_is_no_chunk() {
+        assert_eq!((chunk_of(Path::new("s/7.zr")), sums::chunk_of(Path::new("s/7.sum"))), (Some(7), Some(7)));
+        for name in ["+7.zr", "007.zr", "70000.zr", "meta.zr", "7.zr.zr", "+7.sum", "7.zr.unfinished"] {
+            let path = Path::new("s").join(name);
+            assert_eq!(chunk_of(&path).or(sums::chunk_of(&path)), None, "{name}");
+        }
     }
 }

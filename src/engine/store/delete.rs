@@ -101,7 +101,10 @@ impl Deletion {
             let moves = moves
                 .iter()
                 .map(|bytes| Some((u32::from_le_bytes(*bytes.first_chunk()?), Entry::decode(bytes.last_chunk()?))));
-            Some(Deletion { before: header(8)?, after: header(24)?, generation, moves: moves.collect::<Option<_>>()? })
+            let (before, after) = (header(8)?, header(24)?);
+            let moves: Vec<(u32, Entry)> = moves.collect::<Option<_>>()?;
+            let fits = after.length <= before.length && moves.iter().all(|(index, _)| *index < after.length);
+            fits.then_some(Deletion { before, after, generation, moves })
         };
         parse().ok_or_else(|| {
             Error::corrupt(path, "a deletion that was begun, with its checksum", format!("{} other bytes", bytes.len()))
@@ -167,6 +170,17 @@ mod tests {
 
     fn entry(index: u64) -> Entry {
         Entry { offset: index as u32, stored: 7, length: 7, chunk: 3, tag: 0 }
+    }
+
+    #[test]
+    fn a_deletion_that_would_write_outside_of_its_table_is_refused() {
+        let (before, after) = (Header { length: 5, ..Header::default() }, Header { length: 3, ..Header::default() });
+        for (before, after, index, fits) in
+            [(before, after, 2, true), (before, after, 3, false), (after, before, 0, false)]
+        {
+            let deletion = Deletion { before, after, generation: 1, moves: vec![(index, entry(0))] };
+            assert_eq!(Deletion::decode(&deletion.encode(), Path::new("x")).is_ok(), fits);
+        }
     }
 
     proptest! {

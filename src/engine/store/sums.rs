@@ -1,7 +1,7 @@
 //! N.sum, beside N.zr: checksums of raw records, which carry none of their own as zstd frames do.
 //!
 //! An entry has 16 bytes: offset u32 · length u32 · XXH3-64 of the chunk's bytes there. Entries ascend by offset and do
-//! not overlap. One covers a record of 512 bytes or more, or several that follow one another and were appended
+//! not overlap; those with the offset 2^32 - 1 and the length 0 stand for nothing. One covers a record of 512 bytes or more, or several that follow one another and were appended
 //! together, so that sums take some 3 % at most. A record that no entry covers is unverified: a foreign program wrote
 //! it. Deleting touches no sum.
 
@@ -36,7 +36,8 @@ pub(super) fn remove_all(disk: &dyn Disk, dir: &Path) -> Result<()> {
 
 /// The chunk whose sums a file holds, by its name.
 pub(super) fn chunk_of(path: &Path) -> Option<u16> {
-    path.file_name()?.to_str()?.strip_suffix(".sum")?.parse().ok()
+    let name = path.file_name()?.to_str()?;
+    name.strip_suffix(".sum")?.parse().ok().filter(|&chunk| sum_name(chunk) == name)
 }
 
 /// Bytes of a chunk and their hash.
@@ -119,31 +120,43 @@ impl<'a> SumBuilder<'a> {
     }
 }
 
+/// Covers nothing. It takes the place of sums that do not hold: a file that a reader has mapped is never shortened.
+const NONE: Sum = Sum { offset: u32::MAX, length: 0, hash: 0 };
+
 /// A sum file that is appended to.
 #[derive(Debug)]
 pub(super) struct SumWriter {
     file: Arc<dyn DiskFile>,
     path: PathBuf,
+    /// The bytes whose sums hold.
     len: u64,
+    /// The bytes that may be in the file.
+    held: u64,
 }
 
 impl SumWriter {
-    /// Opens or makes the file, and cuts off what lies at or behind `tail`: the sums of records that were not kept.
+    /// Opens or makes the file, and voids the sums of what lies at or behind `tail`: of records that were not kept.
     pub(super) fn open(disk: &dyn Disk, path: PathBuf, tail: u64) -> Result<SumWriter> {
         let file = disk.open(&path, Access::Write).map_err(Error::io("open", &path))?;
         let table = SumTable::Positional(Arc::clone(&file));
         let held = file.len().map_err(Error::io("read", &path))?;
         let count = table.partition_point(held / SUM_SIZE, |sum| sum.end() <= tail);
-        let len = count * SUM_SIZE;
-        if held != len {
-            file.set_len(len).map_err(Error::io("shorten", &path))?;
-        }
-        Ok(SumWriter { file, path, len })
+        let mut writer = SumWriter { file, path, len: count * SUM_SIZE, held };
+        writer.write(&[])?;
+        Ok(writer)
     }
 
-    /// Writes entries behind those that are there; they count from [`keep`](SumWriter::keep) on.
-    pub(super) fn write(&self, sums: &[u8]) -> Result<()> {
-        self.file.write_at(sums, self.len).map_err(Error::io("write", &self.path))
+    /// Writes entries behind those that are there; they count from [`keep`](SumWriter::keep) on. What an append that
+    /// failed has left behind them is voided.
+    pub(super) fn write(&mut self, sums: &[u8]) -> Result<()> {
+        let end = self.len + sums.len() as u64;
+        let void = self.held.saturating_sub(end).div_ceil(SUM_SIZE) as usize;
+        let bytes = [sums, &NONE.encode().repeat(void)].concat();
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        self.held = self.held.max(end);
+        self.file.write_at(&bytes, self.len).map_err(Error::io("write", &self.path))
     }
 
     pub(super) fn keep(&mut self, sums: &[u8]) {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::super::format::META;
 use super::super::io::{Access, Disk};
 use super::super::sim::{Fault, SimDisk};
-use super::super::{Codec, DictSize, Store, StoreOptions};
+use super::super::{Codec, DictSize, ReadMode, Store, StoreOptions};
 use crate::error::{Error, Result};
 
 const STORE: &str = "/data/store";
@@ -338,4 +338,118 @@ fn what_another_program_appended_meanwhile_is_not_overwritten() {
     let store = options(&disk, Codec::Raw).open_writable(STORE).unwrap();
     disk.overwrite(&meta, 12, &[0]);
     assert!(matches!(store.append(b"efgh", &[0, 4]), Err(Error::Locked { .. })));
+}
+
+#[test]
+fn a_deletion_that_fails_near_its_end_is_not_taken_for_undone() {
+    let fill = |disk: &SimDisk| {
+        let store = options(disk, Codec::Raw).create(STORE).unwrap();
+        let (bytes, offsets) = pack(&records(0..9, 9));
+        store.append(&bytes, &offsets).unwrap();
+        store
+    };
+    let disk = SimDisk::new();
+    let mut store = fill(&disk);
+    let first = disk.changes();
+    store.delete(&[2, 7]).unwrap();
+    for at in first..disk.changes() {
+        let disk = SimDisk::new();
+        let mut store = fill(&disk);
+        disk.set_fault(Some(Fault::Fail { at, kind: ErrorKind::Other }));
+        store.delete(&[2, 7]).unwrap_err();
+        // Nothing is deleted, or nothing can be read.
+        assert!(store.len() == 9 || store.is_empty(), "failed at {at}: {} records", store.len());
+        for (index, record) in (0..store.len()).zip(records(0..9, 9)) {
+            assert_eq!(store.get(index).unwrap(), record, "failed at {at}");
+        }
+    }
+}
+
+#[test]
+fn an_append_whose_own_sync_fails_has_appended() {
+    let record = vec![7; 1 << 20];
+    let disk = SimDisk::new();
+    let store = options(&disk, Codec::Raw).create(STORE).unwrap();
+    let first = disk.changes();
+    store.append(&record, &[0, 1 << 20]).unwrap();
+    let mut poisoned = 0;
+    for at in first..disk.changes() {
+        let disk = SimDisk::new();
+        let store = options(&disk, Codec::Raw).create(STORE).unwrap();
+        disk.set_fault(Some(Fault::Fail { at, kind: ErrorKind::Other }));
+        let done = store.append(&record, &[0, 1 << 20]);
+        assert_eq!(store.len(), u64::from(done.is_ok()), "failed at {at}");
+        let again = store.append(&record, &[0, 1 << 20]);
+        assert_eq!(again.is_ok(), done.is_err(), "failed at {at}");
+        if let Err(error) = again {
+            assert!(matches!(error, Error::Poisoned { .. }), "{error}");
+            poisoned += 1;
+        }
+    }
+    assert!(poisoned > 3);
+}
+
+#[test]
+fn a_header_whose_tail_lies_below_a_record_is_not_appended_to() {
+    let disk = SimDisk::new();
+    let store = options(&disk, Codec::Raw).create(STORE).unwrap();
+    store.append(b"abcdefgh", &[0, 4, 8]).unwrap();
+    store.close().unwrap();
+    disk.overwrite(&Path::new(STORE).join(META), 8, &7u32.to_le_bytes());
+    let error = options(&disk, Codec::Raw).open_writable(STORE).unwrap_err();
+    assert!(error.to_string().contains("record 1, chunk 0, offset 4"), "{error}");
+    assert_eq!(options(&disk, Codec::Raw).open(STORE).unwrap().get(1).unwrap(), b"efgh");
+}
+
+#[test]
+fn sums_of_an_append_that_failed_do_not_accuse_the_next_one() {
+    let disk = SimDisk::new();
+    let store = options(&disk, Codec::Raw).create(STORE).unwrap();
+    let first = disk.changes();
+    let (many, one) = (vec![1; 600 * 10], vec![2; 600 * 10]);
+    let append = |store: &Store| store.append(&many, &(0..=10).map(|i| i * 600).collect::<Vec<_>>());
+    append(&store).unwrap();
+    for at in first..disk.changes() {
+        let disk = SimDisk::new();
+        let store = options(&disk, Codec::Raw).create(STORE).unwrap();
+        disk.set_fault(Some(Fault::Fail { at, kind: ErrorKind::StorageFull }));
+        append(&store).unwrap_err();
+        store.append(&one, &[0, 6000]).unwrap();
+        store.append(&one, &[0, 6000]).unwrap();
+        let found = store.verify(|_| {}).unwrap();
+        assert_eq!((found.verified, found.bad), (2, vec![]), "failed at {at}");
+    }
+}
+
+#[test]
+fn creating_touches_nothing_foreign_and_no_store_that_lost_its_table() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("photos");
+    std::fs::create_dir(&path).unwrap();
+    std::fs::write(path.join("a.jpg"), "mine").unwrap();
+    assert!(matches!(Store::create(&path, Codec::Raw), Err(Error::Exists { .. })));
+    assert_eq!(std::fs::read_dir(&path).unwrap().count(), 1);
+    let path = dir.path().join("store");
+    let store = Store::create(&path, Codec::Raw).unwrap();
+    store.append(b"abc", &[0, 3]).unwrap();
+    store.close().unwrap();
+    std::fs::remove_file(path.join(META)).unwrap();
+    assert!(matches!(Store::create(&path, Codec::Raw), Err(Error::Exists { .. })));
+    assert_eq!(std::fs::read(path.join("0.zr")).unwrap(), b"abc");
+}
+
+#[test]
+fn an_empty_record_is_read_wherever_it_lies_and_whatever_was_read_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::create(dir.path().join("store"), Codec::Raw).unwrap();
+    store.append(b"abc", &[0, 0, 3]).unwrap();
+    store.close().unwrap();
+    let meta = std::fs::OpenOptions::new().write(true).open(dir.path().join("store").join(META)).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&meta, &9000u32.to_le_bytes(), 16).unwrap();
+    for mode in [ReadMode::Mapped, ReadMode::Positional] {
+        let store = StoreOptions::new().read_mode(mode).open(dir.path().join("store")).unwrap();
+        for index in [0, 1, 0] {
+            assert_eq!(store.get(index).unwrap(), [&b""[..], b"abc"][index as usize]);
+        }
+    }
 }

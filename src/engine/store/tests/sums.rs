@@ -134,3 +134,29 @@ fn records_that_share_bytes_are_found() {
     assert_eq!(found.bad[0].record, Some(10));
     assert!(found.bad[0].to_string().contains("bytes of record 7, too"), "{}", found.bad[0]);
 }
+
+#[test]
+fn a_sum_file_that_a_reader_may_have_mapped_is_never_shortened() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    fill(&path, Codec::Raw).close().unwrap();
+    // What a writer leaves that was killed: sums of records behind the tail.
+    let (sums, tail) = (path.join("0.sum"), fs::metadata(path.join("0.zr")).unwrap().len() as u32);
+    let mut bytes = fs::read(&sums).unwrap();
+    for i in 0..600u32 {
+        bytes.extend_from_slice(&(tail + i * 600).to_le_bytes());
+        bytes.extend_from_slice(&600u32.to_le_bytes());
+        bytes.extend_from_slice(&[7; 8]);
+    }
+    fs::write(&sums, &bytes).unwrap();
+    let reader = StoreOptions::new().verify(Verify::Always).open(&path).unwrap();
+    assert_eq!(reader.get(59).unwrap(), records()[59]);
+    let store = StoreOptions::new().codec(Codec::Raw).open_writable(&path).unwrap();
+    store.append(&[3; 4000], &[0, 1000, 4000]).unwrap();
+    assert!(fs::metadata(&sums).unwrap().len() >= bytes.len() as u64);
+    for index in 0..60 {
+        assert_eq!(reader.get(index).unwrap(), records()[index as usize]);
+    }
+    let found = store.verify(|_| {}).unwrap();
+    assert_eq!((found.verified, found.bad), (62, vec![]));
+}
