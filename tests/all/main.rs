@@ -7,6 +7,7 @@
 #[cfg(feature = "cli")]
 mod cli;
 mod damage;
+mod docs;
 mod fuzz;
 mod golden;
 mod identity;
