@@ -11,7 +11,7 @@ use std::process::Command;
 
 use half::{bf16, f16};
 use loaderx::{
-    AnyDataset, Codec, DType, DenseDataset, DictSize, Element, Import, RaggedDataset, ReadMode, Records, Shape,
+    AnyDataset, Codec, DType, DenseDataset, DictSize, Element, Import, RaggedDataset, ReadMode, Recode, Records, Shape,
     StoreOptions, export_npy,
 };
 use tempfile::TempDir;
@@ -248,6 +248,38 @@ fn stores_that_the_reference_wrote_and_changed_are_read_and_appended_to() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         let Some(name) = name.strip_suffix(".tar.gz") else { continue };
         in_turn(&reference, &unpack(&folder, name, reference.scratch.path()));
+    }
+}
+
+#[test]
+fn reference_reads_and_writes_what_this_crate_deleted_from_compacted_and_recoded() {
+    let Some(reference) = Reference::find() else { return };
+    for codec in CODECS {
+        let path = reference.path(codec.name());
+        let values: Vec<i32> = (0..400 * 16).map(|i| i % 1000 / 7).collect();
+        write_dense(&path, codec, [16], &values);
+        let open = || DenseDataset::<i32, [usize; 1]>::open_writable(&path).unwrap();
+        let mut dataset = open();
+        dataset.delete((0..400).step_by(3).collect::<Vec<u64>>()).unwrap();
+        dataset.close().unwrap();
+        reference.check(&path);
+        let mut dataset = open();
+        dataset.compact().unwrap();
+        dataset.append(&values[..160]).unwrap();
+        dataset.close().unwrap();
+        reference.check(&path);
+        // Once more, so that the low chunk numbers are free.
+        let mut dataset = open();
+        dataset.delete(0..5).unwrap();
+        dataset.compact().unwrap();
+        dataset.close().unwrap();
+        reference.check(&path);
+        for other in CODECS {
+            let recoded = reference.path(&format!("{}-{}", codec.name(), other.name()));
+            Recode::new().codec(other).dict_size(DictSize::Small).store(&path, &recoded).unwrap();
+            assert_eq!(read(&recoded), read(&path));
+            reference.check(&recoded);
+        }
     }
 }
 
