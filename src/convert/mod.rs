@@ -24,7 +24,19 @@ pub use export::{Exported, export_npy};
 pub use import::{Import, Imported, Progress};
 pub use recode::{Recode, Repaired, repair};
 
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
+
+/// Opens a file that is to be imported. It is read more than once, and at any place.
+fn open_source(path: &Path) -> Result<File> {
+    // Opening a pipe would wait for whoever is at its other end.
+    if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+        return Err(Error::unsupported(path, "what is no regular file", "save the data to a file first"));
+    }
+    File::open(path).map_err(Error::io("open", path))
+}
 
 /// A member of a file, as errors name it.
 fn member_path(path: &Path, name: &str) -> PathBuf {

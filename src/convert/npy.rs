@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
+use super::open_source;
 use super::table::{Input, Source, Table, read_error};
 use crate::data::{ByteOrder, DType};
 use crate::error::{Error, Result};
@@ -219,7 +220,7 @@ pub(super) struct NpyFile {
 
 impl NpyFile {
     pub(super) fn open(path: &Path) -> Result<NpyFile> {
-        let file = File::open(path).map_err(Error::io("open", path))?;
+        let file = open_source(path)?;
         Ok(NpyFile { path: path.to_path_buf(), file })
     }
 }

@@ -8,6 +8,7 @@ use zip::result::ZipError;
 use zip::{CompressionMethod, ZipArchive};
 
 use super::npy::{self, Header};
+use super::open_source;
 use super::table::{Input, Source, Table, read_error};
 use crate::data::DType;
 use crate::error::{Error, Result};
@@ -28,7 +29,7 @@ pub(super) struct NpzFile {
 
 impl NpzFile {
     pub(super) fn open(path: &Path) -> Result<NpzFile> {
-        let file = File::open(path).map_err(Error::io("open", path))?;
+        let file = open_source(path)?;
         let clone = file.try_clone().map_err(Error::io("open", path))?;
         let archive = ZipArchive::new(clone).map_err(|e| zip_error(path, e))?;
         if archive.has_duplicate_names() {

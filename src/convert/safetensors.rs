@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use safetensors::Dtype;
 use safetensors::tensor::Metadata;
 
+use super::open_source;
 use super::table::{Input, Source, Table, read_error};
 use crate::data::DType;
 use crate::error::{Error, Result};
@@ -26,7 +27,7 @@ pub(super) struct SafetensorsFile {
 
 impl SafetensorsFile {
     pub(super) fn open(path: &Path) -> Result<SafetensorsFile> {
-        let mut file = File::open(path).map_err(Error::io("open", path))?;
+        let mut file = open_source(path)?;
         let len = file.metadata().map_err(Error::io("read", path))?.len();
         let mut header_len = [0; 8];
         file.read_exact(&mut header_len).map_err(|e| read_error(path, "the header's length", e))?;

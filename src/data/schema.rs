@@ -2,8 +2,6 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::fs::File;
-use std::io::{ErrorKind, Read};
 use std::path::Path;
 
 use rmpv::Value;
@@ -13,7 +11,7 @@ use serde::de::DeserializeOwned;
 use super::DType;
 use super::dtype::ByteOrder;
 use super::shape::elements;
-use crate::engine::store::{Codec, MAX_SCHEMA, RECORD_LIMIT, SCHEMA};
+use crate::engine::store::{Codec, MAX_SCHEMA, RECORD_LIMIT, SCHEMA, Store};
 use crate::error::{Error, Result};
 
 const FORMAT: &str = "loaderx-zrecord";
@@ -77,13 +75,7 @@ impl Schema {
     /// What schema.msgpack of the store at `path` says; `None` where there is none. It is read without opening the
     /// store, since a store is opened for writing with the codec and the limit that stand here.
     pub(crate) fn peek(path: &Path) -> Result<Option<Self>> {
-        let file = path.join(SCHEMA);
-        let mut bytes = Vec::new();
-        match File::open(&file).and_then(|schema| schema.take(MAX_SCHEMA + 1).read_to_end(&mut bytes)) {
-            Ok(_) => Schema::parse(path, &bytes).map(Some),
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
-            Err(error) => Err(Error::io("read", &file)(error)),
-        }
+        Store::peek_schema(path)?.map(|bytes| Schema::parse(path, &bytes)).transpose()
     }
 
     /// Reads a schema of the store at `path`.

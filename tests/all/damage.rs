@@ -640,3 +640,31 @@ fn an_entry_that_claims_4_gib_is_refused_before_memory_is_taken() {
         }
     }
 }
+
+#[cfg(unix)]
+#[test]
+fn a_pipe_in_the_place_of_a_file_is_an_error_and_no_wait() {
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = |path: &Path| {
+        let made = std::process::Command::new("mkfifo").arg(path).status();
+        assert!(made.expect("mkfifo runs").success());
+    };
+    let source = dir.path().join("a.npy");
+    pipe(&source);
+    let error = loaderx::Import::new().npy(&source, dir.path().join("store")).unwrap_err();
+    assert!(error.to_string().contains("no regular file"), "{error}");
+    for name in ["meta.zr", "commit.zr", "0.zr", "schema.msgpack", "dict.zr"] {
+        let path = dir.path().join(format!("store of {name}"));
+        let data = loaderx::DenseDataset::<u8, ()>::create(&path, ()).unwrap();
+        data.append(&[1, 2, 3]).unwrap();
+        data.close().unwrap();
+        let _ = std::fs::remove_file(path.join(name));
+        pipe(&path.join(name));
+        let read = loaderx::DenseDataset::<u8, ()>::open(&path).and_then(|data| data.read(..).map(drop));
+        assert!(read.is_err(), "{name}");
+        assert!(
+            loaderx::DenseDataset::<u8, ()>::open_writable(&path).and_then(|data| data.append(&[4])).is_err(),
+            "{name}"
+        );
+    }
+}

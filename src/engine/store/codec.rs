@@ -245,3 +245,12 @@ pub(super) fn decompress(
 pub(super) fn has_checksum(frame: &[u8]) -> bool {
     frame.get(4).is_some_and(|descriptor| descriptor & 4 != 0)
 }
+
+/// The most bytes that a frame's header has.
+pub(super) const FRAME_HEADER: usize = 18;
+
+/// How long the content of a frame is, as its header says, of which `head` is the begin; `None` where it does not say or
+/// is none.
+pub(super) fn content_size(head: &[u8]) -> Option<u64> {
+    zstd_safe::get_frame_content_size(head).ok().flatten()
+}

@@ -151,8 +151,12 @@ impl Compaction {
         for index in 0..u64::from(self.before.length) {
             let old = entry(index)?;
             let (number, offset) = packing.place(old.stored);
-            // The plan has held the last one to the format.
-            let number = self.first + number as u16;
+            // The plan has held the last one to the format, unless another program changes the table meanwhile.
+            let number = u16::try_from(number).ok().and_then(|number| self.first.checked_add(number));
+            let Some(number) = number.filter(|&number| number <= self.after.tail_chunk) else {
+                let expected = format!("chunks up to {}, as planned", self.after.tail_chunk);
+                return Err(Error::corrupt(new_meta, expected, "records for more: the table was changed meanwhile"));
+            };
             if number != chunk.number {
                 chunk.finish()?;
                 chunk = NewChunk::create(disk, dir, number)?;

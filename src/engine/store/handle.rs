@@ -10,7 +10,7 @@ use super::codec::{self, Codec, DictSize, Dictionary};
 use super::commit;
 use super::format::{DICT, Header, MAX_SCHEMA, META, SCHEMA, chunk_name, tag};
 use super::gather::{Layout, gather_fixed};
-use super::io::{Access, LockGuard, read_small, replace};
+use super::io::{Access, Disk, LockGuard, OsDisk, read_small, replace};
 use super::lock::{self, Locks};
 use super::options::{ReadMode, StoreOptions, Verify};
 use super::packed::Packed;
@@ -461,13 +461,18 @@ impl Store {
 
     /// The content of schema.msgpack, `None` where there is none.
     pub(crate) fn schema_bytes(&self) -> Result<Option<Vec<u8>>> {
-        let path = self.dir.join(SCHEMA);
-        if self.options.disk.exists(&path) {
-            read_small(&*self.options.disk, &path, MAX_SCHEMA).map(Some)
-        } else {
-            Ok(None)
-        }
+        schema_bytes(&*self.options.disk, &self.dir)
     }
+
+    /// The same of a store that is not opened.
+    pub(crate) fn peek_schema(path: &Path) -> Result<Option<Vec<u8>>> {
+        schema_bytes(&OsDisk, path)
+    }
+}
+
+fn schema_bytes(disk: &dyn Disk, dir: &Path) -> Result<Option<Vec<u8>>> {
+    let path = dir.join(SCHEMA);
+    if disk.exists(&path) { read_small(disk, &path, MAX_SCHEMA).map(Some) } else { Ok(None) }
 }
 
 impl Drop for Store {

@@ -75,6 +75,10 @@ impl Disk for OsDisk {
     }
 
     fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn DiskFile>> {
+        // Opening a pipe would wait for whoever is at its other end.
+        if fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir()) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is neither a file nor a directory"));
+        }
         let mut options = fs::OpenOptions::new();
         options.read(true);
         if access == Access::Write {

@@ -175,8 +175,8 @@ impl<'a> Reader<'a> {
         Ok(located)
     }
 
-    /// Checks that the chunk file of a large record reaches to its end, before memory is reserved for what the entry
-    /// claims.
+    /// Checks that the chunk file of a large record reaches to its end, and that a frame lies there which says that it
+    /// is as long, before memory is taken for what the entry claims.
     #[inline]
     pub(super) fn check_claim(&self, located: &Located) -> Result<()> {
         if located.entry.stored.max(located.entry.length) <= RECORD_LIMIT { Ok(()) } else { self.check_chunk(located) }
@@ -185,11 +185,33 @@ impl<'a> Reader<'a> {
     #[cold]
     fn check_chunk(&self, located: &Located) -> Result<()> {
         let entry = &located.entry;
-        let len = match self.chunks.open(entry.chunk, entry.end())? {
-            Bytes::Map(map) => map.len(),
-            Bytes::File(file) => file.len().map_err(Error::io("read", &self.chunks.path(entry.chunk)))?,
+        let head_len = codec::FRAME_HEADER.min(entry.stored as usize);
+        let (len, content) = match self.chunks.open(entry.chunk, entry.end())? {
+            Bytes::Map(map) => {
+                (map.len(), map.with_frame(u64::from(entry.offset), head_len, codec::content_size).flatten())
+            }
+            Bytes::File(file) => {
+                let path = self.chunks.path(entry.chunk);
+                let len = file.len().map_err(Error::io("read", &path))?;
+                let mut head = [0; codec::FRAME_HEADER];
+                if len >= entry.end() {
+                    let read = file.read_at(&mut head[..head_len], u64::from(entry.offset));
+                    read.map_err(Error::io("read", &path))?;
+                }
+                (len, codec::content_size(&head[..head_len]))
+            }
         };
-        if len < entry.end() { Err(self.too_short(located, len)) } else { Ok(()) }
+        if len < entry.end() {
+            return Err(self.too_short(located, len));
+        }
+        match content {
+            _ if entry.tag == tag::RAW => Ok(()),
+            Some(content) if content == u64::from(entry.length) => Ok(()),
+            content => {
+                let found = content.map_or("none that says its length".into(), |content| format!("one of {content}"));
+                Err(self.corrupt(located, format!("a zstd frame of {} bytes", entry.length), found))
+            }
+        }
     }
 
     #[cold]

@@ -233,7 +233,7 @@ impl Sums {
             return Ok(None);
         }
         let table = self.tables.read().unwrap_or_else(PoisonError::into_inner).get(&entry.chunk).cloned();
-        if let Some(sum) = table.and_then(|table| table.find(entry)) {
+        if let Some(sum) = table.as_ref().and_then(|table| table.find(entry)) {
             return Ok(Some(sum));
         }
         // The file may have grown since it was mapped.
@@ -242,6 +242,10 @@ impl Sums {
             return Ok(None);
         }
         let file = self.disk.open(&path, Access::Read).map_err(Error::io("open", &path))?;
+        let held = file.len().map_err(Error::io("read", &path))? / SUM_SIZE;
+        if table.is_some_and(|table| table.len() == held) {
+            return Ok(None);
+        }
         let table = match if self.mapped { file.map().map_err(Error::io("map", &path))? } else { None } {
             Some(map) => SumTable::Mapped(map),
             None => SumTable::Positional(file),

@@ -69,20 +69,31 @@ struct Job {
     verified: u64,
     unverified: u64,
     bad: Vec<Corruption>,
-    /// (chunk and offset, stored length, index) of each record that has bytes.
-    extents: Vec<(u64, u32, u32)>,
+    extents: Vec<Extent>,
+}
+
+/// The bytes of a record that has any.
+#[derive(Debug, Clone, Copy)]
+struct Extent {
+    /// Chunk and offset.
+    place: u64,
+    stored: u32,
+    index: u32,
+    /// Whether a checksum has shown it to be right; `None` for a bad one.
+    verified: Option<bool>,
 }
 
 impl Job {
     fn record(&mut self, reader: &Reader<'_>, index: u64, bytes: &mut Vec<u8>) {
-        let checked = reader.locate(index).and_then(|located| {
-            let entry = located.entry;
-            if entry.stored > 0 {
-                let place = u64::from(entry.chunk) << 32 | u64::from(entry.offset);
-                self.extents.push((place, entry.stored, index as u32));
-            }
-            has_checksum(reader, &located, bytes)
-        });
+        let located = reader.locate(index);
+        let checked = located.as_ref().map_err(Error::clone).and_then(|at| has_checksum(reader, at, bytes));
+        let verified = checked.as_ref().ok().copied();
+        if let Ok(Located { entry, .. }) = located
+            && entry.stored > 0
+        {
+            let place = u64::from(entry.chunk) << 32 | u64::from(entry.offset);
+            self.extents.push(Extent { place, stored: entry.stored, index: index as u32, verified });
+        }
         match checked {
             Ok(true) => self.verified += 1,
             Ok(false) => self.unverified += 1,
@@ -99,18 +110,21 @@ impl Job {
 
     /// Finds records that use the same bytes. Of two, the one that begins later, or has the higher index, is bad.
     fn overlaps(&mut self, reader: &Reader<'_>) {
-        self.extents.par_sort_unstable_by_key(|&(place, _, index)| (place, index));
+        self.extents.par_sort_unstable_by_key(|extent| (extent.place, extent.index));
         let (mut end, mut owner) = (0, 0);
-        for &(place, stored, index) in &self.extents {
-            if place < end
-                && let Ok(located) = reader.locate(u64::from(index))
+        for extent in &self.extents {
+            // One that is bad already is named already.
+            if extent.place < end
+                && let Some(verified) = extent.verified
+                && let Ok(located) = reader.locate(u64::from(extent.index))
                 && let Error::Corrupt(bad) =
                     reader.corrupt(&located, "bytes of its own".into(), format!("bytes of record {owner}, too"))
             {
+                *(if verified { &mut self.verified } else { &mut self.unverified }) -= 1;
                 self.bad.push(*bad);
             }
-            if place + u64::from(stored) > end {
-                (end, owner) = (place + u64::from(stored), index);
+            if extent.place + u64::from(extent.stored) > end {
+                (end, owner) = (extent.place + u64::from(extent.stored), extent.index);
             }
         }
     }
