@@ -52,7 +52,7 @@ pub enum Error {
     },
 
     /// A change was asked of a handle that was opened for reading.
-    #[error("{} is open for reading: {action} needs a handle that was opened for writing", path.display())]
+    #[error("{} is open for reading: {action} needs a handle for writing (`open_writable`)", path.display())]
     ReadOnly {
         /// The store.
         path: PathBuf,
@@ -133,7 +133,7 @@ pub enum Error {
         source: Box<Error>,
     },
 
-    /// A step of a loader failed. Every later call on that loader gives this error again.
+    /// A step of a loader failed. Every later `next` gives this error again, until `seek`.
     #[error("step {step}: {source}")]
     Step {
         /// The step whose batch could not be made.

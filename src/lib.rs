@@ -5,8 +5,8 @@
 //!   one out again.
 //! - [`DenseDataset`] and [`RaggedDataset`] are typed views over a [`Store`]: append, read by index, range, list or mask.
 //!   Records are compressed one by one, so that any one is read at once.
-//! - [`DataLoader`] draws batches, for ever: the bytes of step k depend on the data, the seed, k, the rank and the world
-//!   alone, whatever the workers and the restarts. It resumes from a [`LoaderState`] at any step.
+//! - [`DataLoader`] draws batches, for ever: the bytes of step k depend on the data, the mode, batch size and seed, k, the
+//!   rank and the world alone, whatever the workers and the restarts. It resumes from a [`LoaderState`] at any step.
 //!
 //! The files are those of the Python package loaderx 0.9, which reads and appends to what this crate writes, and the
 //! other way round.

@@ -1,4 +1,5 @@
-//! Files and iterators into stores, and stores into files. Imports `data` and `error`, and the format crates.
+//! Files and iterators into stores, and stores into files. Imports `data`, `error`, the public
+//! store, and the format crates.
 //!
 //! `import` is the builder that a user sees. `npy`, `npz` and `safetensors` say which tables a file holds, `choose` takes some
 //! of them, `table` and `fortran` give their rows, `write` puts these into stores, as `records` does with those of

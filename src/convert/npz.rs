@@ -138,6 +138,6 @@ impl Source for NpzFile {
 fn zip_error(path: &Path, error: ZipError) -> Error {
     match error {
         ZipError::Io(error) => read_error(path, "the archive", error),
-        error => Error::format(path, format!("the archive: {error}")),
+        error => Error::format(path, format!("the archive: {error}: is it a .npz? A .npy is imported as one")),
     }
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::schema::{Kind, Metadata, NewSchema, Schema};
 use super::typed::Typed;
 use super::{Element, Shape};
-use crate::engine::store::{Codec, RECORD_LIMIT, ReadMode, StoreOptions};
+use crate::engine::store::{Codec, RECORD_LIMIT, ReadMode, StoreOptions, Verify};
 use crate::error::{Error, Result};
 
 /// A kind of dataset with its types. Sealed: `DenseDataset` and `RaggedDataset`.
@@ -41,6 +41,7 @@ pub struct DatasetOptions<D: Dataset> {
     level: Option<i32>,
     record_limit: Option<u32>,
     read_mode: ReadMode,
+    verify: Verify,
     item_shape: Option<D::Shape>,
     metadata: Result<Metadata>,
     dataset: PhantomData<fn() -> D>,
@@ -54,6 +55,7 @@ impl<D: Dataset> DatasetOptions<D> {
             level: None,
             record_limit: None,
             read_mode: ReadMode::default(),
+            verify: Verify::default(),
             item_shape: None,
             metadata: Ok(Metadata::default()),
             dataset: PhantomData,
@@ -83,6 +85,13 @@ impl<D: Dataset> DatasetOptions<D> {
     /// How records are read.
     pub fn read_mode(mut self, mode: ReadMode) -> Self {
         self.read_mode = mode;
+        self
+    }
+
+    /// Whether records without a checksum of their own are verified when they are read: not unless set. Those are raw
+    /// ones, and in a compressed dataset those that did not shrink, such as scalars.
+    pub fn verify(mut self, verify: Verify) -> Self {
+        self.verify = verify;
         self
     }
 
@@ -119,7 +128,7 @@ impl<D: Dataset> DatasetOptions<D> {
 
     /// Opens a dataset for reading.
     pub fn open(self, path: impl AsRef<Path>) -> Result<D> {
-        let store = StoreOptions::new().read_mode(self.read_mode).open(path)?;
+        let store = StoreOptions::new().read_mode(self.read_mode).verify(self.verify).open(path)?;
         self.checked(Typed::new(store, D::KIND)?)
     }
 
@@ -153,7 +162,8 @@ impl<D: Dataset> DatasetOptions<D> {
     }
 
     fn store_options(&self, codec: Codec, record_limit: u32) -> StoreOptions {
-        let options = StoreOptions::new().codec(codec).record_limit(record_limit).read_mode(self.read_mode);
+        let options =
+            StoreOptions::new().codec(codec).record_limit(record_limit).read_mode(self.read_mode).verify(self.verify);
         match self.level {
             Some(level) => options.level(level),
             None => options,
@@ -185,6 +195,7 @@ impl<D: Dataset> fmt::Debug for DatasetOptions<D> {
             .field("level", &self.level)
             .field("record_limit", &self.record_limit)
             .field("read_mode", &self.read_mode)
+            .field("verify", &self.verify)
             .field("item_shape", &self.item_shape)
             .field("metadata", &self.metadata)
             .finish()

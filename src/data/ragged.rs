@@ -55,7 +55,8 @@ impl<T: Element, S: Shape> Dataset for RaggedDataset<T, S> {
 impl<T: Element, S: Shape> RaggedDataset<T, S> {
     shared_methods!();
 
-    /// Appends records, each a slice or vector of whole rows, and gives the index of the first.
+    /// Appends records, each a slice or vector of whole rows, and gives the index of the first. One record is
+    /// `append([&record])`.
     ///
     /// An error where a record is no whole number of rows. What was appended can be read at once, by this handle; it
     /// is durable after [`sync`](Self::sync).

@@ -345,3 +345,24 @@ fn a_damaged_record_does_not_keep_a_dataset_from_being_identified() {
     assert_eq!(damaged, data.fingerprint(90).unwrap());
     assert_ne!(damaged, whole);
 }
+
+#[test]
+fn a_flipped_byte_of_a_scalar_is_found_by_a_loader_that_verifies() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("labels");
+    let labels = DenseDataset::<u8, ()>::create(&path, ()).unwrap();
+    labels.append(&(0..200).collect::<Vec<u8>>()).unwrap();
+    labels.close().unwrap();
+    let chunk = path.join("0.zr");
+    let mut bytes = fs::read(&chunk).unwrap();
+    bytes[3] = 99;
+    fs::write(&chunk, bytes).unwrap();
+    // A scalar does not shrink, so it is raw, and carries no checksum of its own.
+    let plain = DenseDataset::<u8, ()>::open(&path).unwrap();
+    assert_eq!(plain.read(0..5).unwrap().values(), [0, 1, 2, 99, 4]);
+    let verified = DenseDataset::<u8, ()>::options().verify(crate::Verify::Always).open(&path).unwrap();
+    assert!(matches!(verified.read(3), Err(Error::Corrupt(bad)) if bad.record == Some(3)));
+    assert_eq!(verified.read(150..152).unwrap().values(), [150, 151]);
+    let bad = AnyDataset::open(&path).unwrap().verify(|_| {}).unwrap().bad;
+    assert!(bad.len() <= 64, "{} records share the checksum", bad.len());
+}

@@ -27,7 +27,11 @@ impl<T: Element, S: Shape> Typed<T, S> {
         let schema = schema_of(&store, kind.name())?;
         let path = store.path();
         if schema.kind() != kind {
-            return Err(Error::mismatch(path, "the kind", kind.name(), schema.kind().name()));
+            let found = match schema.kind() {
+                Kind::Dense => "dense (a DenseDataset)",
+                Kind::Ragged => "ragged (a RaggedDataset)",
+            };
+            return Err(Error::mismatch(path, "the kind", kind.name(), found));
         }
         let order = byte_order::<T>(path, &schema)?;
         let Some(item_shape) = S::from_dims(schema.item_shape()) else {
@@ -75,7 +79,8 @@ fn byte_order<T: Element>(path: &Path, schema: &Schema) -> Result<ByteOrder> {
     match schema.element() {
         Some((element, order)) if element == T::DTYPE => Ok(order),
         Some((element, _)) => {
-            Err(Error::mismatch(path, "the dtype", T::DTYPE.name(), format!("{} ({dtype})", element.name())))
+            let found = format!("{element} ({dtype}), to be opened as {element}");
+            Err(Error::mismatch(path, "the dtype", T::DTYPE.name(), found))
         }
         None if schema.may_be_bf16() && T::DTYPE == DType::BF16 => Ok(ByteOrder::Little),
         None if schema.may_be_bf16() => {

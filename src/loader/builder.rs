@@ -150,7 +150,7 @@ impl<S: Stream, B: 'static, F> DataLoaderBuilder<S, B, F> {
         DataLoaderBuilder { stream, transform, format, options }
     }
 
-    /// What comes out: batches as they are ([`Native`], unless set), or an adapter's tensors.
+    /// What comes out: batches as they are ([`Native`], unless set), or what a [`Format`] of your own makes of them.
     pub fn yields<G: Format<B>>(self, format: G) -> DataLoaderBuilder<S, B, G> {
         let DataLoaderBuilder { stream, transform, options, .. } = self;
         DataLoaderBuilder { stream, transform, format, options }
@@ -206,11 +206,15 @@ impl Options {
         let (world, batch_len) = (self.shard.world(), sampler.batch_len());
         if !self.batch_size.is_multiple_of(world) {
             let reason =
-                format!("{world} ranks cannot share a batch of {} evenly: the world divides it", self.batch_size);
+                format!("{world} ranks cannot share a batch of {} evenly: the world must divide it", self.batch_size);
             return Err(Error::invalid("shard", reason));
         }
         if world > 1 && batch_len < self.batch_size {
-            let reason = format!("{batch_len} records do not fill a batch of {}, which ranks share", self.batch_size);
+            let reason = format!(
+                "{batch_len} records do not fill a batch of {}, which ranks share: set at most {batch_len}, or \
+                 Mode::CyclicCarry",
+                self.batch_size
+            );
             return Err(Error::invalid("batch_size", reason));
         }
         Ok(self.shard)
@@ -228,7 +232,11 @@ impl Options {
         }
         if let Some(other) = parts.iter().find(|part| part.len != first.len) {
             let (name, len) = (first.label(), first.len);
-            let reason = format!("{name} has {len} records and {} has {}: lengths are equal", other.label(), other.len);
+            let reason = format!(
+                "{name} has {len} records and {} has {}: streams must be equally long",
+                other.label(),
+                other.len
+            );
             return Err(Error::invalid("streams", reason));
         }
         if first.len == 0 {

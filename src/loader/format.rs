@@ -8,7 +8,7 @@ use crate::error::Result;
 /// thread that asks for the batch, since a device's handles often may not leave it.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not make a batch of type `{B}` into anything",
-    note = "`Native` takes every batch; an adapter takes dense batches, tuples of them, and what its page lists",
+    note = "`Native` takes every batch; a type of your own implements `Format` for the batches that it takes",
     note = "`map` before `yields` makes a batch into one that the format takes"
 )]
 pub trait Format<B>: Send + Sync + 'static {

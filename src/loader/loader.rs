@@ -19,8 +19,8 @@ use crate::error::Result;
 
 /// An endless loader of batches `T`.
 ///
-/// The bytes of step k's batch depend on the data, the seed, k, the rank and the world alone, whatever the workers, the
-/// prefetch depth or the restarts. As an iterator it gives one step after the other, for ever; [`batch`](Self::batch)
+/// The bytes of step k's batch depend on the data, the mode, batch size and seed, k, the rank and the world alone,
+/// whatever the workers, the prefetch depth or the restarts. As an iterator it gives one step after the other, for ever; [`batch`](Self::batch)
 /// gives any step at once.
 ///
 /// A failure at step k comes in step k's place, as [`Error::Step`](crate::Error::Step), after the batches before it. It
@@ -105,6 +105,7 @@ impl<T: 'static> DataLoader<T> {
     }
 
     /// Which records a step draws for which rank, and with which seeds, for finding out what a model saw.
+    /// Replacements of damaged records are not among them.
     pub fn explain(&self, step: u64) -> Explanation {
         Explanation::new(step, self.start.seed, self.shard.world(), &self.sampler.batch(step))
     }

@@ -237,7 +237,7 @@ fn check_store(disk: &dyn Disk, path: &Path) -> Result<()> {
     } else if !disk.exists(path) {
         Err(not_a_store(&meta, "nothing is there"))
     } else {
-        Err(not_a_store(&meta, "it has no meta.zr"))
+        Err(not_a_store(&meta, "it has no meta.zr (an import makes a store of a file)"))
     }
 }
 

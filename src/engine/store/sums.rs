@@ -1,9 +1,10 @@
 //! N.sum, beside N.zr: checksums of raw records, which carry none of their own as zstd frames do.
 //!
 //! An entry has 16 bytes: offset u32 · length u32 · XXH3-64 of the chunk's bytes there. Entries ascend by offset and do
-//! not overlap; those with the offset 2^32 - 1 and the length 0 stand for nothing. One covers a record of 512 bytes or more, or several that follow one another and were appended
-//! together, so that sums take some 3 % at most. A record that no entry covers is unverified: a foreign program wrote
-//! it. Deleting touches no sum.
+//! not overlap; those with the offset 2^32 - 1 and the length 0 stand for nothing. One covers a record of 64 bytes or
+//! more, or several that follow one another and were appended together, so that sums are few beside scalars and an
+//! error condemns few of them. A record that no entry covers is unverified: a foreign program wrote it. Deleting
+//! touches no sum.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,7 +19,7 @@ use crate::error::{Error, Result};
 
 const SUM_SIZE: u64 = 16;
 /// An entry covers no further record when it covers this many bytes.
-pub(super) const COVERED: u64 = 512;
+pub(super) const COVERED: u64 = 64;
 
 pub(super) fn sum_name(chunk: u16) -> String {
     format!("{chunk}.sum")
