@@ -193,7 +193,7 @@ impl<'a> Import<'a> {
         let tables = self.choice.tables(source)?;
         let schemas = tables.iter().map(|chosen| self.settings.table_schema(&chosen.table));
         let schemas: Vec<Vec<u8>> = schemas.collect::<Result<_>>()?;
-        let mut partial = Partial::begin(destination)?;
+        let mut partial = Partial::begin(&self.settings.disk, destination)?;
         let total = tables.iter().map(|chosen| chosen.table.rows).sum();
         let mut done = Done::new(&mut self.progress, Some(total));
         for (Chosen { index, table, parts }, schema) in tables.iter().zip(&schemas) {

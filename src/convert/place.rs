@@ -1,9 +1,11 @@
 //! The only file of this room that changes the file system: what is built beside its destination and put there whole.
 
-use std::fs::{self, File, TryLockError};
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use crate::data::{Disk, LockGuard, LockKind, OsDisk, create_dirs};
 use crate::error::{Error, Result};
 
 /// The file whose lock says that an import is alive, and whose presence says that the directory is an import's.
@@ -12,13 +14,23 @@ const LOCK: &str = "import.lock";
 /// What becomes the destination.
 const DATA: &str = "data";
 
+/// The lock of a `DST.partial`.
+struct Lock(#[expect(dead_code, reason = "held, never looked at")] LockGuard);
+
+impl fmt::Debug for Lock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Lock")
+    }
+}
+
 /// `DST.partial`, a directory in which the destination is built. It is removed when it is dropped.
 #[derive(Debug)]
 pub(super) struct Partial {
+    disk: Arc<dyn Disk>,
     destination: PathBuf,
     path: PathBuf,
-    /// Held locked until the end.
-    _lock: File,
+    /// Held until the end.
+    _lock: Lock,
     /// Directories made below `DST.partial/data`, in the order of making.
     made: Vec<PathBuf>,
     replaced: bool,
@@ -27,29 +39,34 @@ pub(super) struct Partial {
 impl Partial {
     /// Begins, in place of what an import left that was killed. An error where the destination exists, where another
     /// import is at work, and where `DST.partial` holds anything that is not an import's.
-    pub(super) fn begin(destination: &Path) -> Result<Partial> {
+    pub(super) fn begin(disk: &Arc<dyn Disk>, destination: &Path) -> Result<Partial> {
         let Some(name) = destination.file_name() else {
             return Err(Error::invalid("destination", format!("{} names no new directory", destination.display())));
         };
         let mut name = name.to_owned();
         name.push(".partial");
         let path = destination.with_file_name(name);
-        refuse_existing(destination)?;
-        fs::create_dir_all(parent(destination)).map_err(Error::io("create", parent(destination)))?;
-        let existed = match fs::create_dir(&path) {
-            Ok(()) => false,
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => true,
-            Err(e) => return Err(Error::io("create", &path)(e)),
-        };
-        if existed && !is_an_imports(&path)? {
+        refuse_existing(&**disk, destination)?;
+        create_dirs(&**disk, parent(destination))?;
+        let existed = disk.exists(&path);
+        if existed && !is_an_imports(&**disk, &path)? {
             return Err(Error::Exists { path });
         }
-        let lock = lock(&path)?;
-        let partial =
-            Partial { destination: destination.to_path_buf(), path, _lock: lock, made: Vec::new(), replaced: existed };
+        disk.create_dir(&path).map_err(Error::io("create", &path))?;
+        let lock = lock(&**disk, &path)?;
+        let partial = Partial {
+            disk: Arc::clone(disk),
+            destination: destination.to_path_buf(),
+            path,
+            _lock: lock,
+            made: Vec::new(),
+            replaced: existed,
+        };
         // The import that held the lock until now may have put the destination there.
-        refuse_existing(destination)?;
-        remove_dir_all(&partial.data())?;
+        refuse_existing(&**disk, destination)?;
+        if disk.exists(&partial.data()) {
+            disk.remove_dir_all(&partial.data()).map_err(Error::io("remove", &partial.data()))?;
+        }
         Ok(partial)
     }
 
@@ -73,10 +90,9 @@ impl Partial {
     pub(super) fn below(&mut self, names: &[impl AsRef<Path>]) -> Result<PathBuf> {
         let mut path = self.data();
         for name in names {
-            match fs::create_dir(&path) {
-                Ok(()) => self.made.push(path.clone()),
-                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(e) => return Err(Error::io("create", &path)(e)),
+            if !self.disk.exists(&path) {
+                self.disk.create_dir(&path).map_err(Error::io("create", &path))?;
+                self.made.push(path.clone());
             }
             path.push(name);
         }
@@ -85,78 +101,51 @@ impl Partial {
 
     /// Puts the destination in its place. Everything in it is durable before, and its name is afterwards.
     pub(super) fn finish(self) -> Result<()> {
-        self.made.iter().rev().try_for_each(|directory| sync_directory(directory))?;
-        sync_directory(&self.data())?;
-        sync_directory(&self.path)?;
-        refuse_existing(&self.destination)?;
-        fs::rename(self.data(), &self.destination).map_err(Error::io("rename to", &self.destination))?;
-        sync_directory(parent(&self.destination))
+        let sync = |directory: &Path| self.disk.sync_dir(directory).map_err(Error::io("sync", directory));
+        self.made.iter().rev().try_for_each(|directory| sync(directory))?;
+        sync(&self.data())?;
+        sync(&self.path)?;
+        refuse_existing(&*self.disk, &self.destination)?;
+        self.disk.rename(&self.data(), &self.destination).map_err(Error::io("rename to", &self.destination))?;
+        sync(parent(&self.destination))
     }
 }
 
 impl Drop for Partial {
     fn drop(&mut self) {
         // Nobody can be told of a failure here; what is left is replaced by the next import.
-        let _ = fs::remove_dir_all(&self.path);
+        let _ = self.disk.remove_dir_all(&self.path);
     }
 }
 
 /// Takes the lock of a `DST.partial`.
-fn lock(partial: &Path) -> Result<File> {
+fn lock(disk: &dyn Disk, partial: &Path) -> Result<Lock> {
     let path = partial.join(LOCK);
-    let file = File::options().read(true).write(true).create(true).truncate(false).open(&path);
-    let file = file.map_err(Error::io("open", &path))?;
-    match file.try_lock() {
+    match disk.lock(&path, LockKind::Exclusive).map_err(Error::io("lock", &path))? {
         // Whoever held the lock before may have removed the file before giving it back.
-        Ok(()) if path.exists() => Ok(file),
-        Ok(()) | Err(TryLockError::WouldBlock) => {
+        Some(lock) if disk.exists(&path) => Ok(Lock(lock)),
+        _ => {
             let reason = "another import builds the same destination: wait for it, or choose another destination";
             Err(Error::Locked { path, reason: reason.into() })
         }
-        Err(TryLockError::Error(e)) => Err(Error::io("lock", &path)(e)),
     }
 }
 
 /// Whether a directory holds nothing but what an import puts there.
-fn is_an_imports(path: &Path) -> Result<bool> {
-    let metadata = fs::symlink_metadata(path).map_err(Error::io("read", path))?;
-    if !metadata.is_dir() {
-        return Ok(false);
-    }
-    for entry in fs::read_dir(path).map_err(Error::io("read", path))? {
-        let name = entry.map_err(Error::io("read", path))?.file_name();
-        if name != LOCK && name != DATA {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
-fn refuse_existing(path: &Path) -> Result<()> {
-    match fs::symlink_metadata(path) {
-        Ok(_) => Err(Error::Exists { path: path.to_path_buf() }),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+fn is_an_imports(disk: &dyn Disk, path: &Path) -> Result<bool> {
+    match disk.list(path) {
+        Ok(names) => Ok(names.iter().all(|name| name == LOCK || name == DATA)),
+        Err(e) if e.kind() == io::ErrorKind::NotADirectory => Ok(false),
         Err(e) => Err(Error::io("read", path)(e)),
     }
 }
 
-fn remove_dir_all(path: &Path) -> Result<()> {
-    match fs::remove_dir_all(path) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(Error::io("remove", path)(e)),
-        _ => Ok(()),
-    }
+fn refuse_existing(disk: &dyn Disk, path: &Path) -> Result<()> {
+    if disk.exists(path) { Err(Error::Exists { path: path.to_path_buf() }) } else { Ok(()) }
 }
 
 fn parent(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
-
-/// Makes the names in a directory durable. Windows has no such call, and needs none.
-fn sync_directory(path: &Path) -> Result<()> {
-    if cfg!(windows) {
-        return Ok(());
-    }
-    File::open(path).and_then(|directory| directory.sync_all()).map_err(Error::io("sync", path))
 }
 
 /// A file that is written under a temporary name and appears whole. Dropped without `finish`, it disappears.
@@ -169,7 +158,7 @@ pub(super) struct NewFile {
 impl NewFile {
     /// Begins; an error where the destination exists.
     pub(super) fn create(destination: &Path) -> Result<NewFile> {
-        refuse_existing(destination)?;
+        refuse_existing(&OsDisk, destination)?;
         let mut builder = tempfile::Builder::new();
         builder.prefix(".loaderx-export-");
         // Like any new file, not private as temporary files are.
@@ -192,19 +181,25 @@ impl NewFile {
             io::ErrorKind::AlreadyExists => Error::Exists { path: path.clone() },
             _ => Error::io("rename to", path)(e.error),
         })?;
-        sync_directory(parent(path))
+        OsDisk.sync_dir(parent(path)).map_err(Error::io("sync", parent(path)))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
+
+    fn os() -> Arc<dyn Disk> {
+        Arc::new(OsDisk)
+    }
 
     #[test]
     fn the_destination_appears_whole_and_nothing_else_is_left() {
         let directory = tempfile::tempdir().unwrap();
         let destination = directory.path().join("store");
-        let mut partial = Partial::begin(&destination).unwrap();
+        let mut partial = Partial::begin(&os(), &destination).unwrap();
         assert!(!partial.replaced());
         let path = partial.below(&["a", "b"]).unwrap();
         fs::write(path, "x").unwrap();
@@ -212,13 +207,13 @@ mod tests {
         partial.finish().unwrap();
         assert_eq!(fs::read(destination.join("a/b")).unwrap(), b"x");
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
-        assert!(matches!(Partial::begin(&destination), Err(Error::Exists { path }) if path == destination));
+        assert!(matches!(Partial::begin(&os(), &destination), Err(Error::Exists { path }) if path == destination));
     }
 
     #[test]
     fn a_failed_import_leaves_nothing() {
         let directory = tempfile::tempdir().unwrap();
-        let partial = Partial::begin(&directory.path().join("store")).unwrap();
+        let partial = Partial::begin(&os(), &directory.path().join("store")).unwrap();
         fs::create_dir(partial.data()).unwrap();
         drop(partial);
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
@@ -230,7 +225,7 @@ mod tests {
         let left = directory.path().join("store.partial");
         fs::create_dir_all(left.join("data/old")).unwrap();
         fs::write(left.join(LOCK), "").unwrap();
-        let mut partial = Partial::begin(&directory.path().join("store")).unwrap();
+        let mut partial = Partial::begin(&os(), &directory.path().join("store")).unwrap();
         assert!(partial.replaced() && !partial.data().exists());
         fs::write(partial.below(&["new"]).unwrap(), "").unwrap();
         partial.finish().unwrap();
@@ -243,11 +238,11 @@ mod tests {
         let (destination, partial) = (directory.path().join("store"), directory.path().join("store.partial"));
         fs::create_dir(&partial).unwrap();
         fs::write(partial.join("thesis.tex"), "x").unwrap();
-        assert!(matches!(Partial::begin(&destination), Err(Error::Exists { path }) if path == partial));
+        assert!(matches!(Partial::begin(&os(), &destination), Err(Error::Exists { path }) if path == partial));
         assert!(partial.join("thesis.tex").exists());
         fs::remove_dir_all(&partial).unwrap();
         fs::write(&partial, "a file").unwrap();
-        assert!(matches!(Partial::begin(&destination), Err(Error::Exists { .. })));
+        assert!(matches!(Partial::begin(&os(), &destination), Err(Error::Exists { .. })));
         assert!(partial.exists());
     }
 
@@ -255,19 +250,20 @@ mod tests {
     fn an_import_that_is_alive_is_not_replaced() {
         let directory = tempfile::tempdir().unwrap();
         let destination = directory.path().join("store");
-        let first = Partial::begin(&destination).unwrap();
-        assert!(matches!(Partial::begin(&destination), Err(Error::Locked { .. })));
+        let first = Partial::begin(&os(), &destination).unwrap();
+        assert!(matches!(Partial::begin(&os(), &destination), Err(Error::Locked { .. })));
         assert!(first.path().exists());
     }
 
     #[test]
     fn a_destination_without_a_name_or_below_a_file_is_refused() {
-        assert!(matches!(Partial::begin(Path::new("/")), Err(Error::Invalid { .. })));
-        assert!(matches!(Partial::begin(Path::new("a/..")), Err(Error::Invalid { .. })));
+        assert!(matches!(Partial::begin(&os(), Path::new("/")), Err(Error::Invalid { .. })));
+        assert!(matches!(Partial::begin(&os(), Path::new("a/..")), Err(Error::Invalid { .. })));
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join("file"), b"").unwrap();
-        assert!(matches!(Partial::begin(&directory.path().join("file/store")), Err(Error::Io { .. })));
-        Partial::begin(&directory.path().join("new/folders/store")).unwrap().finish().unwrap_err();
+        let below_a_file = Partial::begin(&os(), &directory.path().join("file/store"));
+        assert!(matches!(below_a_file, Err(Error::Exists { path }) if path.ends_with("file")));
+        Partial::begin(&os(), &directory.path().join("new/folders/store")).unwrap().finish().unwrap_err();
         assert!(directory.path().join("new/folders").is_dir());
     }
 

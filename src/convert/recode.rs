@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::blocks::each_block;
 use super::import::{Imported, Progress};
@@ -31,7 +32,7 @@ use crate::{Codec, DictSize, Records, StoreOptions, Verify};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Recode<'a> {
-    settings: Settings,
+    pub(super) settings: Settings,
     progress: Box<dyn FnMut(Progress) + 'a>,
 }
 
@@ -83,7 +84,7 @@ impl<'a> Recode<'a> {
     /// [`Error::Exists`]; [`Error::Corrupt`] at the first damaged record ([`repair`] leaves such out);
     /// [`Error::Dictionary`]; [`Error::Io`]. After an error there is no `destination`.
     pub fn store(mut self, source: impl AsRef<Path>, destination: impl AsRef<Path>) -> Result<Imported> {
-        let source = open(source.as_ref())?;
+        let source = open(&self.settings, source.as_ref())?;
         copy(&source, &BTreeSet::new(), &self.settings, &mut self.progress, destination.as_ref())
     }
 }
@@ -104,10 +105,11 @@ pub struct Repaired {
 /// # Errors
 /// What makes the whole store unreadable: no header, a damaged schema, another version; [`Error::Exists`], [`Error::Io`].
 pub fn repair(source: impl AsRef<Path>, destination: impl AsRef<Path>) -> Result<Repaired> {
-    let source = open(source.as_ref())?;
+    let mut settings = Settings::default();
+    let source = open(&settings, source.as_ref())?;
     let left_out = source.verify(|_| {})?.bad;
     let bad: BTreeSet<u64> = left_out.iter().filter_map(|bad| bad.record).collect();
-    let mut settings = Settings { codec: source.codec().unwrap_or_default(), ..Settings::default() };
+    settings.codec = source.codec().unwrap_or_default();
     let destination = destination.as_ref();
     let copied = match copy(&source, &bad, &settings, &mut |_| {}, destination) {
         Err(Error::Dictionary { .. }) if settings.codec == Codec::ZstdDict => {
@@ -120,8 +122,9 @@ pub fn repair(source: impl AsRef<Path>, destination: impl AsRef<Path>) -> Result
 }
 
 /// Opens a store to be copied: a damaged record is never taken for a whole one.
-fn open(path: &Path) -> Result<AnyDataset> {
-    AnyDataset::open_with(StoreOptions::new().verify(Verify::Always), path)
+fn open(settings: &Settings, path: &Path) -> Result<AnyDataset> {
+    let options = StoreOptions::new().disk(Arc::clone(&settings.disk));
+    AnyDataset::open_with(options.verify(Verify::Always), path)
 }
 
 /// Copies all records but the bad ones.
@@ -133,7 +136,7 @@ fn copy(
     destination: &Path,
 ) -> Result<Imported> {
     let indices = || (0..source.len()).filter(|index| !bad.contains(index));
-    let mut partial = Partial::begin(destination)?;
+    let mut partial = Partial::begin(&settings.disk, destination)?;
     let path = partial.below(&[""; 0])?;
     // Whatever the source holds may be copied; the schema keeps the limit for what is appended later.
     let options = settings.options().record_limit(u32::MAX).generation(source.generation());
@@ -148,7 +151,7 @@ fn copy(
     let mut done = Done::new(progress, Some(kept));
     each_block(source, indices(), |_, records| done.append(&store, &mut records.clone()))?;
     store.close()?;
-    compare(source, indices(), &path)?;
+    compare(source, indices(), &open(settings, &path)?)?;
     done.finish(partial, vec![destination.to_path_buf()])
 }
 
@@ -170,8 +173,7 @@ fn samples(source: &AnyDataset, bad: &BTreeSet<u64>) -> Result<Records> {
 }
 
 /// Holds the new store to the old one.
-fn compare(source: &AnyDataset, indices: impl Iterator<Item = u64>, path: &Path) -> Result<()> {
-    let copied = open(path)?;
+fn compare(source: &AnyDataset, indices: impl Iterator<Item = u64>, copied: &AnyDataset) -> Result<()> {
     let (mut first, mut found) = (0, Records::default());
     each_block(source, indices, |indices, records| {
         let here: Vec<u64> = (first..first + indices.len() as u64).collect();
@@ -181,7 +183,7 @@ fn compare(source: &AnyDataset, indices: impl Iterator<Item = u64>, path: &Path)
             Ok(())
         } else {
             let (begin, end) = (indices[0], indices[indices.len() - 1]);
-            Err(Error::corrupt(path, format!("copies of the records {begin} to {end}"), "other bytes"))
+            Err(Error::corrupt(copied.path(), format!("copies of the records {begin} to {end}"), "other bytes"))
         }
     })
 }

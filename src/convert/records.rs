@@ -133,7 +133,7 @@ impl Import<'_> {
 
         let records = records.into_iter();
         let total = Some(records.size_hint()).and_then(|(low, high)| high.filter(|high| *high == low));
-        let mut partial = Partial::begin(destination)?;
+        let mut partial = Partial::begin(&settings.disk, destination)?;
         let store = settings.create(&partial.below(&[""; 0])?, &schema)?;
         if let Some(samples) = samples {
             settings.train(&store, samples, destination)?;

@@ -1,11 +1,14 @@
 //! The writing of an import: tables into new stores, with a dictionary where one is wanted, and who is told.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::import::{Imported, Progress};
 use super::place::Partial;
 use super::table::{BLOCK, Input, Table, TableReader};
-use crate::data::{DType, Kind, MAX_RECORDS, MAX_SAMPLE_BYTES, MAX_SAMPLES, Metadata, NewSchema, RECORD_LIMIT};
+use crate::data::{
+    DType, Disk, Kind, MAX_RECORDS, MAX_SAMPLE_BYTES, MAX_SAMPLES, Metadata, NewSchema, OsDisk, RECORD_LIMIT,
+};
 use crate::error::{Error, Result};
 use crate::{Codec, DictSize, Records, Store, StoreOptions};
 
@@ -21,6 +24,8 @@ pub(super) struct Settings {
     pub(super) dict_size: DictSize,
     pub(super) record_limit: u32,
     pub(super) metadata: Result<Metadata>,
+    /// Where stores are made: another disk than the system's in tests alone.
+    pub(super) disk: Arc<dyn Disk>,
 }
 
 impl Default for Settings {
@@ -31,6 +36,7 @@ impl Default for Settings {
             dict_size: DictSize::default(),
             record_limit: RECORD_LIMIT,
             metadata: Ok(Metadata::default()),
+            disk: Arc::new(OsDisk),
         }
     }
 }
@@ -68,6 +74,7 @@ impl Settings {
     /// How a store to write to is created.
     pub(super) fn options(&self) -> StoreOptions {
         let options = StoreOptions::new().codec(self.codec).record_limit(self.record_limit);
+        let options = options.disk(Arc::clone(&self.disk));
         match self.level {
             Some(level) => options.level(level),
             None => options,

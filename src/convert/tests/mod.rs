@@ -1,5 +1,6 @@
 //! What the tests of this room share: source files, made in memory.
 
+mod crash;
 mod import;
 mod sources;
 

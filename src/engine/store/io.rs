@@ -39,6 +39,8 @@ pub(crate) trait Disk: fmt::Debug + Send + Sync {
     /// Moves a file or directory over what is at `to`.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     fn remove_file(&self, path: &Path) -> io::Result<()>;
+    /// Removes a directory with all that is in it.
+    fn remove_dir_all(&self, path: &Path) -> io::Result<()>;
     /// Whether a file or directory is there.
     fn exists(&self, path: &Path) -> bool;
     /// The names in a directory.
@@ -97,6 +99,10 @@ impl Disk for OsDisk {
 
     fn remove_file(&self, path: &Path) -> io::Result<()> {
         fs::remove_file(path)
+    }
+
+    fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
+        fs::remove_dir_all(path)
     }
 
     fn exists(&self, path: &Path) -> bool {

@@ -124,7 +124,6 @@ impl StoreOptions {
     }
 
     /// On another disk than the system's.
-    #[cfg(test)]
     pub(crate) fn disk(mut self, disk: Arc<dyn Disk>) -> Self {
         self.disk = disk;
         self
@@ -257,7 +256,7 @@ fn refuse_foreign(disk: &dyn Disk, path: &Path) -> Result<()> {
 }
 
 /// Makes a directory and those above it, durably.
-fn create_dirs(disk: &dyn Disk, path: &Path) -> Result<()> {
+pub(crate) fn create_dirs(disk: &dyn Disk, path: &Path) -> Result<()> {
     let mut missing: Vec<PathBuf> = Vec::new();
     for dir in path.ancestors() {
         if dir.as_os_str().is_empty() || disk.exists(dir) {

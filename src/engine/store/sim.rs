@@ -366,6 +366,13 @@ impl Disk for SimDisk {
         })
     }
 
+    fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
+        // One name after the other, the last ones first, so that a crash leaves some.
+        let names: Vec<PathBuf> =
+            self.state().names.keys().rev().filter(|name| name.starts_with(path)).cloned().collect();
+        if names.is_empty() { Err(not_found()) } else { names.iter().try_for_each(|name| self.remove_file(name)) }
+    }
+
     fn exists(&self, path: &Path) -> bool {
         self.state().names.contains_key(path)
     }
