@@ -115,7 +115,7 @@ impl AnyDataset {
         self.store.verify(progress)
     }
 
-    /// How many deletions and rewrites the store has seen.
+    /// How many deletions the store has seen.
     pub(crate) fn generation(&self) -> u64 {
         self.store.generation()
     }

@@ -20,8 +20,8 @@ use crate::error::Result;
 /// An endless loader of batches `T`.
 ///
 /// The bytes of step k's batch depend on the data, the mode, batch size and seed, k, the rank and the world alone,
-/// whatever the workers, the prefetch depth or the restarts. As an iterator it gives one step after the other, for ever; [`batch`](Self::batch)
-/// gives any step at once.
+/// whatever the workers, the prefetch depth or the restarts. As an iterator it gives one step after the other, for
+/// ever; [`batch`](Self::batch) gives any step at once.
 ///
 /// A failure at step k comes in step k's place, as [`Error::Step`](crate::Error::Step), after the batches before it. It
 /// stays: every later `next` gives it again, until [`seek`](Self::seek).

@@ -8,7 +8,7 @@
 //! 8   sequence u64               the slot with the higher one is the later one
 //! 16  header before              as it stands in meta.zr
 //! 32  header after               what the header becomes with the records between
-//! 48  generation u64             how many deletes and rewrites the store has seen
+//! 48  generation u64             how many deletions the store has seen
 //! 56  XXH3-128 of the entries between, then of their stored bytes
 //! 88  XXH3-64 of bytes 0 to 88
 //! ```

@@ -445,7 +445,7 @@ impl Store {
         self.sync()
     }
 
-    /// How many deletions and rewrites this crate has done to the store: part of its identity.
+    /// How many deletions this crate has done to the store: part of its identity.
     pub(crate) fn generation(&self) -> u64 {
         self.generation
     }
