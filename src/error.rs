@@ -146,6 +146,10 @@ pub enum Error {
     #[error("the transform failed: {0}")]
     Transform(Arc<dyn std::error::Error + Send + Sync>),
 
+    /// A framework did not make a tensor of a batch: its device refused, or is out of memory.
+    #[error("the batch became no tensor: {0}")]
+    Tensor(Arc<dyn std::error::Error + Send + Sync>),
+
     /// A transform, or code below it, panicked.
     #[error("panic: {0}")]
     Panic(String),

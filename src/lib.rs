@@ -48,6 +48,9 @@
 //! | feature | default | what it adds |
 //! |---|---|---|
 //! | `ndarray` | yes | batches as `ndarray` arrays, without a copy |
+//! | `burn` | no | Burn: batches as data and tensors, datasets as its `Dataset`, the loader as its `DataLoader` |
+//! | `burn-flex` | no | Burn's CPU backend, for the mnist example |
+//! | `candle` | no | batches as Candle tensors, without a copy on the CPU; ragged ones padded or packed |
 //! | `cli` | no | the command line `loaderx` |
 
 #![deny(missing_docs)]
@@ -62,8 +65,12 @@ mod engine;
 mod error;
 mod loader;
 
+#[cfg(feature = "burn")]
+pub use adapters::burn::{Burn, BurnBatcher, BurnData, BurnElement, BurnItem, BurnLoader, BurnPass, BurnShape};
+#[cfg(feature = "candle")]
+pub use adapters::candle::{Candle, CandleElement, CandleHost, CandlePacked, CandlePadded, PackedTensor, PaddedTensor};
 #[cfg(feature = "ndarray")]
-pub use adapters::ndarray::ArrayShape;
+pub use adapters::ndarray::{ArrayShape, Ndarray};
 pub use convert::{Exported, Import, Imported, Progress, Recode, Repaired, export_npy, repair};
 pub use data::{
     AnyDataset, DType, DatasetOptions, DenseBatch, DenseDataset, Element, Kind, RaggedBatch, RaggedDataset, Selection,

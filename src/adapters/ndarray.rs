@@ -4,6 +4,56 @@ use ndarray::{Array, ArrayRef, ArrayView, Dim, Dimension, Ix1, Ix2, Ix3, Ix4, Ix
 
 use crate::data::{DenseBatch, DenseDataset, Element, RaggedBatch, Shape};
 use crate::error::{Error, Result};
+use crate::loader::{Adapter, Format};
+
+/// Makes a loader yield [`ndarray::Array`]s: dense batches, and tuples of them, the batch axis first. The vector that the
+/// records were gathered into moves into the array.
+///
+/// Ragged batches, for which ndarray has no type, stay what they are: [`RaggedBatch::views`] shows their records as
+/// arrays, and [`RaggedBatch::pad`] in a `map` makes them dense.
+///
+/// ```
+/// use loaderx::{DataLoader, DenseDataset, Ndarray};
+///
+/// # let directory = tempfile::tempdir()?;
+/// # let path = directory.path().join("images");
+/// # DenseDataset::<u8, [usize; 2]>::create(&path, [28, 28])?.append(&vec![7; 100 * 28 * 28])?;
+/// let images = DenseDataset::<u8, [usize; 2]>::open(path)?;
+/// let mut loader = DataLoader::builder(images).batch_size(32).yields(Ndarray).build()?;
+/// let batch: Option<ndarray::Array3<u8>> = loader.next().transpose()?;
+/// assert_eq!(batch.map(|images| images.dim()), Some((32, 28, 28)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Ndarray;
+
+impl Adapter for Ndarray {}
+
+impl<T: Element, S: ArrayShape> Format<DenseBatch<T, S>> for Ndarray {
+    type Host = Array<T, S::Batch>;
+    type Out = Array<T, S::Batch>;
+
+    fn host(&self, batch: DenseBatch<T, S>) -> Result<Self::Host> {
+        Ok(batch.into_ndarray())
+    }
+
+    fn finish(&self, host: Self::Host) -> Result<Self::Out> {
+        Ok(host)
+    }
+}
+
+impl<T: Element, S: Shape> Format<RaggedBatch<T, S>> for Ndarray {
+    type Host = RaggedBatch<T, S>;
+    type Out = RaggedBatch<T, S>;
+
+    fn host(&self, batch: RaggedBatch<T, S>) -> Result<Self::Host> {
+        Ok(batch)
+    }
+
+    fn finish(&self, host: Self::Host) -> Result<Self::Out> {
+        Ok(host)
+    }
+}
 
 /// A record shape with the dimension of a batch of such records: `()` has `Ix1`, `[usize; 2]` has `Ix3`, `Vec<usize>`
 /// has `IxDyn`.
@@ -101,9 +151,47 @@ impl<T: Element, S: ArrayShape> DenseDataset<T, S> {
 
 #[cfg(test)]
 mod tests {
+    use half::{bf16, f16};
     use ndarray::Array3;
 
+    use super::super::conformance::{self, Sample, Seen, conforms};
     use super::*;
+
+    impl<T: Sample, D: Dimension> Seen for Array<T, D> {
+        fn shape(&self) -> Vec<usize> {
+            let array: &ArrayRef<T, D> = self;
+            array.shape().to_vec()
+        }
+
+        fn dtype(&self) -> String {
+            T::DTYPE.name().to_owned()
+        }
+
+        fn values(&self) -> Vec<String> {
+            self.iter().map(|value| value.text()).collect()
+        }
+
+        fn address(self) -> usize {
+            self.as_ptr() as usize
+        }
+    }
+
+    #[test]
+    fn it_conforms() {
+        conforms!(Ndarray;
+            bool => "bool" moved, i8 => "i8" moved, i16 => "i16" moved, i32 => "i32" moved, i64 => "i64" moved,
+            u8 => "u8" moved, u16 => "u16" moved, u32 => "u32" moved, u64 => "u64" moved, f16 => "f16" moved,
+            bf16 => "bf16" moved, f32 => "f32" moved, f64 => "f64" moved,
+        );
+        conformance::shape(&Ndarray, vec![2, 1, 2, 1, 2, 1, 2]);
+    }
+
+    #[test]
+    fn a_ragged_batch_stays_what_it_is() {
+        let batch = RaggedBatch::new((), vec![0, 2, 3], vec![1u8, 2, 3]).unwrap();
+        let (same, _) = Ndarray.host((batch.clone(), DenseBatch::new(1, (), vec![1u8]).unwrap())).unwrap();
+        assert_eq!(same, batch);
+    }
 
     fn check<S: ArrayShape>(item_shape: S) {
         let len = 3 * item_shape.dims().iter().product::<usize>();

@@ -8,7 +8,7 @@ use std::thread;
 use super::context::StepContext;
 use super::corrupt::OnCorrupt;
 use super::format::{Format, Native};
-use super::loader::DataLoader;
+use super::loader::{DataLoader, check_shard};
 use super::pipeline::{Transform, pipeline};
 use super::prefetch::Threads;
 use super::state::LoaderState;
@@ -174,7 +174,8 @@ impl<S: Stream, B: 'static, F> DataLoaderBuilder<S, B, F> {
         let parts = stream.parts()?;
         let len = options.len(&parts)?;
         let sampler = Sampler::new(options.mode, len, options.batch_size, options.seed)?;
-        let shard = options.shard(&sampler)?;
+        let shard = options.shard;
+        check_shard(shard, &sampler, options.batch_size)?;
         let fingerprints = stream.fingerprint(len)?;
         let on_corrupt = options.on_corrupt;
         let start = options.start(len, &parts, fingerprints)?;
@@ -199,25 +200,6 @@ impl Options {
             }
         }
         Ok(Threads { workers, prefetch })
-    }
-
-    /// The shard, where it gives every rank of the sampler's batches the same number of records.
-    fn shard(&self, sampler: &Sampler) -> Result<Shard> {
-        let (world, batch_len) = (self.shard.world(), sampler.batch_len());
-        if !self.batch_size.is_multiple_of(world) {
-            let reason =
-                format!("{world} ranks cannot share a batch of {} evenly: the world must divide it", self.batch_size);
-            return Err(Error::invalid("shard", reason));
-        }
-        if world > 1 && batch_len < self.batch_size {
-            let reason = format!(
-                "{batch_len} records do not fill a batch of {}, which ranks share: set at most {batch_len}, or \
-                 Mode::CyclicCarry",
-                self.batch_size
-            );
-            return Err(Error::invalid("batch_size", reason));
-        }
-        Ok(self.shard)
     }
 
     /// How many records are drawn from: what there is, or what there was when the state was saved.

@@ -1,6 +1,7 @@
 //! The loader itself.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::builder::DataLoaderBuilder;
@@ -15,7 +16,7 @@ use super::prefetch::{Prefetch, Threads};
 use super::state::LoaderState;
 use super::stream::Stream;
 use crate::engine::sampler::{Sampler, Shard};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// An endless loader of batches `T`.
 ///
@@ -126,10 +127,48 @@ impl<T: 'static> DataLoader<T> {
     }
 
     fn new_pass(&self, shuffle: Option<u64>) -> Pass<T> {
-        let LoaderState { len, batch_size, seed, .. } = self.start;
-        let plan = Plan::pass(len, batch_size, self.shard, seed, shuffle);
+        self.new_pass_over(0..self.start.len, shuffle)
+    }
+
+    fn new_pass_over(&self, records: Range<u64>, shuffle: Option<u64>) -> Pass<T> {
+        let LoaderState { batch_size, seed, .. } = self.start;
+        let plan = Plan::pass(records, batch_size, self.shard, seed, shuffle);
         let work = Arc::new(Work { pipeline: self.pipeline.clone(), plan });
         Pass::new(Prefetch::new(work, self.steps.threads(), 0))
+    }
+
+    /// Goes over `records`, in order, as [`pass`](Self::pass) goes over all. The ranks of a loader that is one of several
+    /// would share them in a way of their own: it is refused.
+    #[cfg(feature = "burn")]
+    pub(crate) fn pass_over(&self, records: Range<u64>) -> Result<Pass<T>> {
+        let (len, world) = (self.start.len, self.shard.world());
+        if records.start > records.end || records.end > len {
+            return Err(Error::OutOfRange { index: records.start.max(len), len });
+        }
+        if world > 1 {
+            let reason = format!("a pass over chosen records is not shared by {world} ranks: build the loader for one");
+            return Err(Error::invalid("shard", reason));
+        }
+        Ok(self.new_pass_over(records, None))
+    }
+
+    /// A loader of its own for part `rank` of `world` equal parts of what this one draws, at the step where this one
+    /// stands. It shares the stream and the transform.
+    #[cfg(feature = "burn")]
+    pub(crate) fn part(&self, rank: u64, world: u64) -> Result<DataLoader<T>> {
+        // A world that overflows divides no batch.
+        let worlds = self.shard.world().saturating_mul(world);
+        let shard = Shard::new(self.shard.rank().saturating_mul(world).saturating_add(rank), worlds)?;
+        check_shard(shard, &self.sampler, self.start.batch_size)?;
+        let (pipeline, sampler, start) = (self.pipeline.clone(), self.sampler.clone(), self.state());
+        Ok(DataLoader::new(pipeline, sampler, shard, self.steps.threads(), start))
+    }
+
+    /// How many records a step has.
+    #[cfg(feature = "burn")]
+    pub(crate) fn step_len(&self) -> u64 {
+        let part = self.shard.range(self.sampler.batch_len());
+        part.end - part.start
     }
 
     /// What the iteration has done so far, and which side of it waits.
@@ -148,6 +187,23 @@ impl<T: 'static> Iterator for DataLoader<T> {
     fn next(&mut self) -> Option<Self::Item> {
         self.steps.next()
     }
+}
+
+/// Whether a shard gives every rank of the sampler's batches the same number of records.
+pub(super) fn check_shard(shard: Shard, sampler: &Sampler, batch_size: u64) -> Result<()> {
+    let (world, batch_len) = (shard.world(), sampler.batch_len());
+    if !batch_size.is_multiple_of(world) {
+        let reason = format!("{world} ranks cannot share a batch of {batch_size} evenly: the world must divide it");
+        return Err(Error::invalid("shard", reason));
+    }
+    if world > 1 && batch_len < batch_size {
+        let reason = format!(
+            "{batch_len} records do not fill a batch of {batch_size}, which ranks share: set at most {batch_len}, or \
+             Mode::CyclicCarry"
+        );
+        return Err(Error::invalid("batch_size", reason));
+    }
+    Ok(())
 }
 
 impl<T: 'static> fmt::Debug for DataLoader<T> {

@@ -17,7 +17,13 @@ pub(super) struct Plan {
 #[derive(Debug)]
 enum Draw {
     Endless(Sampler),
-    Pass { len: u64, batch_size: u64, shuffle: Option<Box<Permutation>> },
+    /// The `len` records from `first` on.
+    Pass {
+        first: u64,
+        len: u64,
+        batch_size: u64,
+        shuffle: Option<Box<Permutation>>,
+    },
 }
 
 impl Plan {
@@ -26,11 +32,12 @@ impl Plan {
         Plan { draw: Draw::Endless(sampler), shard, seed }
     }
 
-    /// Each of `len` records once, in order, or in the order of pass `shuffle`.
-    pub(super) fn pass(len: u64, batch_size: u64, shard: Shard, seed: u64, shuffle: Option<u64>) -> Plan {
+    /// Each of `records` once, in order, or in the order of pass `shuffle`.
+    pub(super) fn pass(records: Range<u64>, batch_size: u64, shard: Shard, seed: u64, shuffle: Option<u64>) -> Plan {
         let number = shuffle.unwrap_or(0);
+        let (first, len) = (records.start, records.end - records.start);
         let shuffle = shuffle.map(|number| Box::new(Permutation::new(len, seed, number)));
-        Plan { draw: Draw::Pass { len, batch_size, shuffle }, shard, seed: pass_seed(seed, number) }
+        Plan { draw: Draw::Pass { first, len, batch_size, shuffle }, shard, seed: pass_seed(seed, number) }
     }
 
     /// How many steps there are; `u64::MAX` in the endless loop.
@@ -71,14 +78,15 @@ impl Plan {
     fn draw_into(&self, step: u64, positions: Range<u64>, indices: &mut Vec<u64>) {
         match &self.draw {
             Draw::Endless(sampler) => sampler.batch_into(step, positions, indices),
-            Draw::Pass { batch_size, shuffle, .. } => {
-                let first = step * batch_size;
-                let drawn = first + positions.start..first + positions.end;
+            Draw::Pass { first, batch_size, shuffle, .. } => {
+                let begin = step * batch_size;
+                let drawn = begin + positions.start..begin + positions.end;
                 indices.clear();
                 match shuffle {
                     Some(permutation) => permutation.extend(drawn, indices),
                     None => indices.extend(drawn),
                 }
+                indices.iter_mut().for_each(|index| *index += first);
             }
         }
     }
