@@ -349,7 +349,7 @@ impl<H: 'static> Source<H> {
 
     fn part(&self, part: Range<usize>, of: usize) -> Result<Source<H>> {
         let len = part.len();
-        if part.end > of || len == 0 || of % len != 0 || part.start % len != 0 {
+        if part.end > of || len == 0 || !of.is_multiple_of(len) || !part.start.is_multiple_of(len) {
             let Range { start, end } = part;
             let reason =
                 format!("{start}..{end} is none of equal parts of the {of} records of an epoch, as ranks need");
