@@ -5,7 +5,6 @@ use std::path::Path;
 
 use candle_core::backprop::GradStore;
 use candle_core::{CpuStorage, CustomOp3, DType, Device, Layout, Result, Shape, Tensor, Var, bail, safetensors};
-use rayon::prelude::*;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// A byte is a token.
@@ -95,7 +94,7 @@ impl Gru {
         let mut tensors = safetensors::load(file, &Device::Cpu)?;
         let mut take = |name| match tensors.remove(name) {
             Some(tensor) => Ok(tensor),
-            None => bail!("{} has no tensor {name:?}", file.display()),
+            None => bail!("it has no tensor {name:?}"),
         };
         let gru =
             Gru { input: take("input")?, recurrent: take("recurrent")?, output: take("output")?, bias: take("bias")? };
@@ -122,8 +121,8 @@ fn uniform(shape: (usize, usize), scale: f32, seed: u64) -> Result<Tensor> {
 /// The units over all steps, as one operation of Candle's: from what the bytes add to the gates, (steps n, 3h), what the
 /// state adds, as `recurrent` (h, 3h), and the state before, (n, h), to the states after each step, (steps n, h).
 ///
-/// Made of Candle's own operations, each step would be a dozen small ones, and four times as many backwards, where each
-/// step also adds to a gradient as large as `recurrent`; here it is one product for all steps.
+/// Made of Candle's own operations, each step would be a dozen small ones, and four times as many backwards, where it
+/// also adds to a gradient as large as `recurrent`. Here that gradient is one product over all steps.
 struct Recurrence;
 
 /// The gates of one unit.
@@ -148,23 +147,21 @@ impl Gates {
 /// One step of `n` sequences: the states after it.
 fn forward(h: usize, bytes: &[f32], added: &[f32], states: &[f32]) -> Vec<f32> {
     let mut next = vec![0.0; states.len()];
-    let rows =
-        next.par_chunks_mut(h).zip(bytes.par_chunks(3 * h)).zip(added.par_chunks(3 * h)).zip(states.par_chunks(h));
-    rows.with_min_len(ROWS).for_each(|(((next, byte), added), state)| {
+    let rows = bytes.chunks_exact(3 * h).zip(added.chunks_exact(3 * h)).zip(states.chunks_exact(h));
+    for (((byte, added), state), next) in rows.zip(next.chunks_exact_mut(h)) {
         for i in 0..h {
             let Gates { update, candidate, .. } = Gates::new(h, i, byte, added);
             next[i] = candidate + update * (state[i] - candidate);
         }
-    });
+    }
     next
 }
 
 /// The same step back: turns the gradient of the states after it into that of the states before, as far as they were
 /// kept, and what the bytes and the states added into the gradients of these.
 fn backward(h: usize, bytes: &mut [f32], added: &mut [f32], states: &[f32], gradients: &mut [f32]) {
-    let rows = bytes.par_chunks_mut(3 * h).zip(added.par_chunks_mut(3 * h)).zip(states.par_chunks(h));
-    let rows = rows.zip(gradients.par_chunks_mut(h)).with_min_len(ROWS);
-    rows.for_each(|(((byte, added), state), gradient)| {
+    let rows = bytes.chunks_exact_mut(3 * h).zip(added.chunks_exact_mut(3 * h)).zip(states.chunks_exact(h));
+    for (((byte, added), state), gradient) in rows.zip(gradients.chunks_exact_mut(h)) {
         for i in 0..h {
             let Gates { update, reset, candidate } = Gates::new(h, i, byte, added);
             let to_update = gradient[i] * (state[i] - candidate) * update * (1.0 - update);
@@ -174,11 +171,8 @@ fn backward(h: usize, bytes: &mut [f32], added: &mut [f32], states: &[f32], grad
             (added[i], added[h + i], added[2 * h + i]) = (to_update, to_reset, to_candidate * reset);
             gradient[i] *= update;
         }
-    });
+    }
 }
-
-/// As many rows at least are worth a thread.
-const ROWS: usize = 8;
 
 fn vector(tensor: &Tensor) -> Result<Vec<f32>> {
     tensor.flatten_all()?.to_vec1()
