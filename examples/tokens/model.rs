@@ -266,6 +266,8 @@ impl Adam {
         let mut norm = 0.0;
         for (var, ..) in &self.vars {
             let Some(gradient) = gradients.get(var) else { bail!("a weight has no gradient") };
+            // Candle's gradients remember how they were made: what is kept of one would keep its whole step in memory.
+            let gradient = gradient.detach();
             norm += f64::from(gradient.sqr()?.sum_all()?.to_scalar::<f32>()?);
             all.push(gradient);
         }
