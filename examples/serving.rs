@@ -1,14 +1,15 @@
 //! Inference in Candle over a store: clients ask for the digit that a record shows, and the server answers those that wait
-//! together: one gather and one forward pass for all of them. It prints how long requests take and how many it answers a
-//! second, one at a time and in batches, and checks that both give the same answers.
+//! together: one gather and one forward pass for all of them, a batch a core at a time. It prints how long requests take
+//! and how many it answers a second, one at a time and in batches, and checks that both give the same answers.
 //!
 //! The model is the one that the example mnist trains and writes with `--weights`; one is carried.
 //!
 //! ```text
 //! cargo run --release --example serving --features candle
 //!   … -- --weights FILE                   other weights of that model, as safetensors
-//!   … -- --clients 16 --requests 4000     threads that ask, and how many requests they have together
-//!   … -- --batch 32 --delay-us 200        a batch is full with so many, or when its first request has waited so long
+//!   … -- --clients 32 --requests 20000    threads that ask, and how many requests they have together
+//!   … -- --batch 8 --delay-us 200         a batch is full with so many, or when its first request has waited so long
+//!   … -- --servers 2                      how many batches are answered at once; by default as many as there are cores
 //! ```
 
 use std::error::Error;
@@ -29,6 +30,13 @@ type Scores = Vec<f32>;
 const TOLERANCE: f32 = 1e-3;
 
 fn main() -> Result<()> {
+    // The cores are busy with one batch each: threads within a batch would only wait for one another.
+    for threads in ["CANDLE_NUM_THREADS", "RAYON_NUM_THREADS"] {
+        if std::env::var_os(threads).is_none() {
+            // SAFETY: no other thread runs yet.
+            unsafe { std::env::set_var(threads, "1") };
+        }
+    }
     let options = Options::from_args()?;
     let temporary = tempfile::tempdir()?;
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/mnist/data/test.npz");
@@ -37,7 +45,7 @@ fn main() -> Result<()> {
     let service = Service { images: DenseDataset::open(stores.join("images"))?, model: Model::read(&options.weights)? };
     let labels = DenseDataset::<u8, ()>::open(stores.join("labels"))?.read(..)?.into_values();
 
-    let alone = run(&service, &Options { batch: 1, clients: 1, ..options.clone() })?;
+    let alone = run(&service, &Options { batch: 1, clients: 1, servers: 1, ..options.clone() })?;
     println!("one at a time   {alone}");
     let batched = run(&service, &options)?;
     println!("in batches      {batched}");
@@ -112,37 +120,49 @@ impl Service {
     fn scores(&self, records: &[u64]) -> Result<Vec<Scores>> {
         let images = self.images.gather(records)?.into_candle(&Device::Cpu)?; // (n, 28, 28), the gathered memory
         let pixels = (images.to_dtype(DType::F32)? / 255.0)?;
-        Ok(self.model.forward(&pixels.unsqueeze(1)?)?.to_vec2()?)
+        Ok(self.model.forward(&pixels)?.to_vec2()?)
     }
 }
 
-/// The network of the example mnist: two convolutions, each with a pooling, and two linear layers.
+/// The network of the example mnist, two convolutions, each with a pooling, and two linear layers, as four matrix products
+/// for all images together.
 struct Model {
-    convolutions: [(Tensor, Tensor); 2],
-    linears: [(Tensor, Tensor); 2],
+    /// Weights (in, out) and bias (out); what goes into a convolution are the 3 × 3 × channels numbers around a place.
+    layers: [(Tensor, Tensor); 4],
 }
 
 impl Model {
     fn read(file: &Path) -> Result<Model> {
         let mut tensors = safetensors::load(file, &Device::Cpu).map_err(|e| format!("{}: {e}", file.display()))?;
-        let mut tensor = |name: String| tensors.remove(&name).ok_or(format!("{}: no tensor {name}", file.display()));
-        let mut layer =
-            |name: &str| Ok::<_, String>((tensor(format!("{name}.weight"))?, tensor(format!("{name}.bias"))?));
-        let (conv1, conv2) = (layer("conv1")?, layer("conv2")?);
-        let bias =
-            |(weight, bias): (Tensor, Tensor)| Ok::<_, candle_core::Error>((weight, bias.reshape((1, (), 1, 1))?));
-        Ok(Model { convolutions: [bias(conv1)?, bias(conv2)?], linears: [layer("hidden")?, layer("output")?] })
+        let mut layer = |name: &str| -> Result<(Tensor, Tensor)> {
+            let mut tensor = |name: String| tensors.remove(&name).ok_or(format!("{}: no {name}", file.display()));
+            Ok((tensor(format!("{name}.weight"))?, tensor(format!("{name}.bias"))?))
+        };
+        let [conv1, conv2, hidden, output] = [layer("conv1")?, layer("conv2")?, layer("hidden")?, layer("output")?];
+        // From (out, in, 3, 3); and the hidden layer takes places of channels here, where training has channels of places.
+        let places = |weight: &Tensor| weight.permute((2, 3, 1, 0))?.flatten(0, 2)?.contiguous();
+        let channels = conv2.1.dim(0)?;
+        let side = ((hidden.0.dim(0)? / channels) as f64).sqrt() as usize;
+        let first = hidden.0.reshape((channels, side, side, ()))?.permute((1, 2, 0, 3))?.flatten(0, 2)?.contiguous()?;
+        Ok(Model { layers: [(places(&conv1.0)?, conv1.1), (places(&conv2.0)?, conv2.1), (first, hidden.1), output] })
     }
 
-    /// From (n, 1, 28, 28) to (n, 10).
+    /// From (n, 28, 28) to (n, 10).
     fn forward(&self, images: &Tensor) -> candle_core::Result<Tensor> {
-        let mut x = images.clone();
-        for (weight, bias) in &self.convolutions {
-            x = x.conv2d(weight, 0, 1, 1, 1)?.broadcast_add(bias)?.relu()?.max_pool2d(2)?;
+        let [conv1, conv2, hidden, output] = &self.layers;
+        let apply = |x: &Tensor, (weight, bias): &(Tensor, Tensor)| x.matmul(weight)?.broadcast_add(bias);
+        let mut x = images.unsqueeze(3)?; // (n, height, width, channels)
+        for layer in [conv1, conv2] {
+            let (n, height, width, _) = x.dims4()?;
+            let (height, width) = (height - 2, width - 2);
+            let around = (0..9).map(|at| x.narrow(1, at / 3, height)?.narrow(2, at % 3, width));
+            let around = Tensor::cat(&around.collect::<candle_core::Result<Vec<_>>>()?, 3)?;
+            x = apply(&around.flatten(0, 2)?, layer)?.relu()?.reshape((n, height, width, ()))?;
+            // The larger one of two columns, then of two rows; an odd one at the end is left out.
+            x = x.narrow(2, 0, width / 2 * 2)?.reshape((n, height, width / 2, 2, ()))?.max(3)?;
+            x = x.narrow(1, 0, height / 2 * 2)?.reshape((n, height / 2, 2, width / 2, ()))?.max(2)?;
         }
-        let [(hidden, hidden_bias), (output, output_bias)] = &self.linears;
-        let x = x.flatten_from(1)?.matmul(hidden)?.broadcast_add(hidden_bias)?.relu()?;
-        x.matmul(output)?.broadcast_add(output_bias)
+        apply(&apply(&x.flatten_from(1)?, hidden)?.relu()?, output)
     }
 }
 
@@ -172,8 +192,8 @@ fn run(service: &Service, options: &Options) -> Result<Report> {
             seen.push((number, scores, begin.elapsed()));
         }
     };
+    let (requests, waiting) = bounded(options.clients);
     thread::scope(|scope| {
-        let (requests, waiting) = bounded(options.batch.max(options.clients));
         let clients: Vec<_> = (0..options.clients)
             .map(|_| {
                 let requests = requests.clone();
@@ -181,7 +201,11 @@ fn run(service: &Service, options: &Options) -> Result<Report> {
             })
             .collect();
         drop(requests);
-        let batches = service.serve(&waiting, options);
+        let servers: Vec<_> = (0..options.servers).map(|_| scope.spawn(|| service.serve(&waiting, options))).collect();
+        let mut batches = 0;
+        for server in servers {
+            batches += server.join().map_err(|_| "a server panicked")?;
+        }
         let mut seen = Vec::with_capacity(options.requests);
         for client in clients {
             seen.extend(client.join().map_err(|_| "a client panicked")??);
@@ -226,13 +250,14 @@ struct Options {
     requests: usize,
     batch: usize,
     delay: Duration,
+    servers: usize,
 }
 
 impl Options {
     fn from_args() -> Result<Options> {
         let weights = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/mnist/model.safetensors");
-        let delay = Duration::from_micros(200);
-        let mut options = Options { weights, clients: 16, requests: 4000, batch: 32, delay };
+        let (delay, servers) = (Duration::from_micros(200), thread::available_parallelism().map_or(1, usize::from));
+        let mut options = Options { weights, clients: 32, requests: 20_000, batch: 8, delay, servers };
         let mut args = std::env::args().skip(1);
         while let Some(arg) = args.next() {
             let value = args.next().ok_or_else(|| format!("{arg} needs a value"))?;
@@ -245,9 +270,10 @@ impl Options {
                 "--clients" => options.clients = number()?,
                 "--requests" => options.requests = number()?,
                 "--batch" => options.batch = number()?,
+                "--servers" => options.servers = number()?,
                 "--delay-us" => options.delay = Duration::from_micros(number()? as u64),
                 _ => {
-                    let known = "--weights, --clients, --requests, --batch and --delay-us are";
+                    let known = "--weights, --clients, --requests, --batch, --delay-us and --servers are";
                     return Err(format!("{arg} is not known: {known}").into());
                 }
             }

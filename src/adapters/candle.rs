@@ -23,6 +23,9 @@ use crate::loader::{Adapter, Format};
 /// | `i8` | `i16` | copied, in the workers |
 /// | `u16` | `u32` | copied, in the workers |
 ///
+/// Where a tensor of indices is asked for, Candle takes the largest value of the type for "none" and gives zeros: bytes
+/// that are token numbers go to `u32` first, since 255 is one of them.
+///
 /// For ragged batches choose [`padded`](Candle::padded) or [`packed`](Candle::packed).
 ///
 /// ```
