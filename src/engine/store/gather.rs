@@ -5,12 +5,19 @@ use std::mem::MaybeUninit;
 
 use rayon::prelude::*;
 
+use super::format::tag;
 use super::reader::{Located, Reader};
 use crate::error::{Error, Result};
 
 /// A gather is split when each part has at least this many bytes: below it, waking another core costs more than the
 /// copy.
-const PART_BYTES: usize = 512 << 10;
+const PART_BYTES: usize = 160 << 10;
+
+/// The same where records are compressed.
+const PACKED_PART_BYTES: usize = 16 << 10;
+
+/// How many records are looked up before the first of them is read.
+const BLOCK: usize = 32;
 
 thread_local! {
     static UNSPLIT: Cell<bool> = const { Cell::new(false) };
@@ -29,9 +36,20 @@ pub(crate) fn unsplit<R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Into how many parts a gather of `records` records of `bytes` bytes is split.
-fn parts(records: usize, bytes: usize) -> usize {
-    if UNSPLIT.get() { 1 } else { (bytes / PART_BYTES).min(rayon::current_num_threads()).min(records).max(1) }
+/// Into how many parts a gather of `records` records of `bytes` bytes is split, the first of which is `first`.
+fn parts(first: &Located, records: usize, bytes: usize) -> usize {
+    let part = if first.entry.tag == tag::RAW { PART_BYTES } else { PACKED_PART_BYTES };
+    if UNSPLIT.get() { 1 } else { (bytes / part).min(rayon::current_num_threads()).min(records).max(1) }
+}
+
+/// Each block of indices, when the entries of the next one were asked for already.
+fn blocks<'i>(reader: &Reader<'_>, indices: &'i [u64]) -> impl Iterator<Item = &'i [u64]> {
+    reader.expect(&indices[..indices.len().min(BLOCK)]);
+    let next = indices.chunks(BLOCK).skip(1).chain([&[][..]]);
+    indices.chunks(BLOCK).zip(next).map(|(block, next)| {
+        reader.expect(next);
+        block
+    })
 }
 
 /// Records that were looked up and checked, and where each goes in a packed buffer.
@@ -47,14 +65,14 @@ impl Layout {
         let mut offsets = Vec::with_capacity(indices.len() + 1);
         let mut end = 0;
         offsets.push(0);
-        let locate = |&index: &u64| {
+        let mut records = Vec::with_capacity(indices.len());
+        for &index in blocks(reader, indices).flatten() {
             let located = reader.locate(index)?;
             reader.check_claim(&located)?;
             end += u64::from(located.entry.length);
             offsets.push(end);
-            Ok(located)
-        };
-        let records = indices.iter().map(locate).collect::<Result<_>>()?;
+            records.push(located);
+        }
         Ok(Layout { records, offsets })
     }
 
@@ -66,14 +84,18 @@ impl Layout {
     /// Fills `out`, which is as long as all records, wholly.
     pub(super) fn gather(&self, reader: &Reader<'_>, out: &mut [MaybeUninit<u8>]) -> Result<()> {
         let read = |records: &[Located], mut out: &mut [MaybeUninit<u8>]| {
-            for located in records {
-                let (record, rest) = out.split_at_mut(located.entry.length as usize);
-                reader.read(located, record)?;
-                out = rest;
+            for block in records.chunks(BLOCK) {
+                block.iter().for_each(|located| reader.expect_record(located));
+                for located in block {
+                    let (record, rest) = out.split_at_mut(located.entry.length as usize);
+                    reader.read(located, record)?;
+                    out = rest;
+                }
             }
             Ok(())
         };
-        let parts = parts(self.records.len(), out.len());
+        let Some(first) = self.records.first() else { return Ok(()) };
+        let parts = parts(first, self.records.len(), out.len());
         if parts == 1 {
             return read(&self.records, out);
         }
@@ -109,12 +131,22 @@ pub(super) fn gather_fixed(
         if length == 0 {
             return indices.iter().try_for_each(|&index| fixed(reader, index, length).map(drop));
         }
-        for (&index, out) in indices.iter().zip(out.chunks_exact_mut(length)) {
-            reader.read(&fixed(reader, index, length)?, out)?;
+        let mut block = Vec::with_capacity(BLOCK);
+        for (indices, out) in blocks(reader, indices).zip(out.chunks_mut(BLOCK * length)) {
+            block.clear();
+            for &index in indices {
+                let located = fixed(reader, index, length)?;
+                reader.expect_record(&located);
+                block.push(located);
+            }
+            for (located, out) in block.iter().zip(out.chunks_exact_mut(length)) {
+                reader.read(located, out)?;
+            }
         }
         Ok(())
     };
-    let parts = parts(indices.len(), out.len());
+    let Some(&first) = indices.first() else { return Ok(()) };
+    let parts = parts(&reader.locate(first)?, indices.len(), out.len());
     if parts == 1 {
         return read(indices, out);
     }
@@ -123,17 +155,16 @@ pub(super) fn gather_fixed(
     first_error(jobs.map(|(indices, out)| read(indices, out)).collect())
 }
 
+/// The record, if it has as many bytes as all have.
 #[inline]
 fn fixed(reader: &Reader<'_>, index: u64, length: usize) -> Result<Located> {
     let located = reader.locate(index)?;
-    if located.entry.length as usize != length {
-        return Err(reader.corrupt(
-            &located,
-            format!("a record of {length} bytes, as the schema says"),
-            format!("one of {}", located.entry.length),
-        ));
+    if located.entry.length as usize == length {
+        return Ok(located);
     }
-    Ok(located)
+    let (expected, found) =
+        (format!("a record of {length} bytes, as the schema says"), format!("one of {}", located.entry.length));
+    Err(reader.corrupt(&located, expected, found))
 }
 
 /// The error of the earliest part, so that which one is reported does not depend on the threads.

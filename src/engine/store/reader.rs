@@ -175,6 +175,26 @@ impl<'a> Reader<'a> {
         Ok(located)
     }
 
+    /// Asks for the entries of records, so that they are near when they are looked up. Each lies in a place of its own,
+    /// and to wait for one after another takes longer than to copy the records.
+    #[inline]
+    pub(super) fn expect(&self, indices: &[u64]) {
+        if let Table::Mapped(map) = self.table {
+            for &index in indices {
+                // An index past the end has no place there.
+                map.prefetch(entry_offset(index.min(self.len)), ENTRY_SIZE as usize);
+            }
+        }
+    }
+
+    /// Asks for the first bytes of a record.
+    #[inline]
+    pub(super) fn expect_record(&self, located: &Located) {
+        if let Some(Some(map)) = self.maps.get(usize::from(located.entry.chunk)) {
+            map.prefetch(u64::from(located.entry.offset), located.entry.stored as usize);
+        }
+    }
+
     /// Checks that the chunk file of a large record reaches to its end, and that a frame lies there which says that it
     /// is as long, before memory is taken for what the entry claims.
     #[inline]
