@@ -13,6 +13,7 @@
 //! ```
 
 use std::error::Error;
+use std::io::{IsTerminal, stderr};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -46,9 +47,9 @@ fn main() -> Result<()> {
     let labels = DenseDataset::<u8, ()>::open(stores.join("labels"))?.read(..)?.into_values();
 
     let alone = run(&service, &Options { batch: 1, clients: 1, servers: 1, ..options.clone() })?;
-    println!("one at a time   {alone}");
+    println!("\rone at a time   {alone}");
     let batched = run(&service, &options)?;
-    println!("in batches      {batched}");
+    println!("\rin batches      {batched}");
     println!("                {:.1} times as many", batched.throughput() / alone.throughput());
 
     let (mut right, mut furthest) = (0, 0.0_f32);
@@ -185,6 +186,9 @@ fn run(service: &Service, options: &Options) -> Result<Report> {
             let number = next.fetch_add(1, Ordering::Relaxed);
             if number >= options.requests {
                 return Ok(seen);
+            }
+            if number.is_multiple_of(500) && stderr().is_terminal() {
+                eprint!("\r{number}/{} requests ", options.requests);
             }
             let begin = Instant::now();
             requests.send(Request { record: record(number, records), answer: answer.clone() })?;

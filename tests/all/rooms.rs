@@ -213,12 +213,13 @@ fn without_comments(text: &str) -> String {
     text.lines().map(|line| cut(line) + "\n").collect()
 }
 
-/// Formatted code without what stands under `#[cfg(test)]`, and the names of modules that are declared there.
+/// Formatted code without what stands under `#[cfg(test)]` or `#[cfg(all(test, …))]`, and the names of modules that are declared there.
 fn without_tests(code: &str) -> (String, Vec<String>) {
     let (mut kept, mut modules) = (String::new(), Vec::new());
     let mut lines = code.lines();
     while let Some(line) = lines.next() {
-        if line.trim() != "#[cfg(test)]" {
+        let tested = line.trim();
+        if tested != "#[cfg(test)]" && !tested.starts_with("#[cfg(all(test,") {
             kept.push_str(line);
             kept.push('\n');
             continue;

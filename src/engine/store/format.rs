@@ -124,6 +124,7 @@ pub(super) struct Entry {
 
 impl Entry {
     /// The entry's two little-endian words, as the map holds them. The reserved byte is written 0 and not looked at.
+    #[inline]
     pub(super) fn from_words([low, high]: [u64; 2]) -> Entry {
         Entry {
             offset: low as u32,

@@ -3,8 +3,6 @@
 use std::cell::Cell;
 use std::mem::MaybeUninit;
 
-use rayon::prelude::*;
-
 use super::format::tag;
 use super::reader::{Located, Reader};
 use crate::error::{Error, Result};
@@ -42,14 +40,17 @@ fn parts(first: &Located, records: usize, bytes: usize) -> usize {
     if UNSPLIT.get() { 1 } else { (bytes / part).min(rayon::current_num_threads()).min(records).max(1) }
 }
 
-/// Each block of indices, when the entries of the next one were asked for already.
-fn blocks<'i>(reader: &Reader<'_>, indices: &'i [u64]) -> impl Iterator<Item = &'i [u64]> {
-    reader.expect(&indices[..indices.len().min(BLOCK)]);
-    let next = indices.chunks(BLOCK).skip(1).chain([&[][..]]);
-    indices.chunks(BLOCK).zip(next).map(|(block, next)| {
-        reader.expect(next);
-        block
-    })
+/// Looks up a block of records.
+#[inline(always)]
+fn locate_block(reader: &Reader<'_>, indices: &[u64], mut take: impl FnMut(Located) -> Result<()>) -> Result<()> {
+    let mut words = [[0; 2]; BLOCK];
+    for (words, &index) in words.iter_mut().zip(indices) {
+        *words = reader.peek(index);
+    }
+    for (words, &index) in words.into_iter().zip(indices) {
+        take(reader.locate_in(index, words)?)?;
+    }
+    Ok(())
 }
 
 /// Records that were looked up and checked, and where each goes in a packed buffer.
@@ -66,12 +67,14 @@ impl Layout {
         let mut end = 0;
         offsets.push(0);
         let mut records = Vec::with_capacity(indices.len());
-        for &index in blocks(reader, indices).flatten() {
-            let located = reader.locate(index)?;
-            reader.check_claim(&located)?;
-            end += u64::from(located.entry.length);
-            offsets.push(end);
-            records.push(located);
+        for block in indices.chunks(BLOCK) {
+            locate_block(reader, block, |located| {
+                reader.check_claim(&located)?;
+                end += u64::from(located.entry.length);
+                offsets.push(end);
+                records.push(located);
+                Ok(())
+            })?;
         }
         Ok(Layout { records, offsets })
     }
@@ -110,7 +113,7 @@ impl Layout {
             jobs.push((&self.records[begin..end], out));
             (begin, rest) = (end, after);
         }
-        first_error(jobs.into_par_iter().map(|(records, out)| read(records, out)).collect())
+        in_parts(jobs, |(records, out)| read(records, out))
     }
 }
 
@@ -128,17 +131,20 @@ pub(super) fn gather_fixed(
         ));
     }
     let read = |indices: &[u64], out: &mut [MaybeUninit<u8>]| {
-        if length == 0 {
-            return indices.iter().try_for_each(|&index| fixed(reader, index, length).map(drop));
-        }
         let mut block = Vec::with_capacity(BLOCK);
-        for (indices, out) in blocks(reader, indices).zip(out.chunks_mut(BLOCK * length)) {
+        let mut outs = out.chunks_mut((BLOCK * length).max(1));
+        for indices in indices.chunks(BLOCK) {
             block.clear();
-            for &index in indices {
-                let located = fixed(reader, index, length)?;
+            locate_block(reader, indices, |located| {
+                if located.entry.length as usize != length {
+                    return Err(other_length(reader, &located, length));
+                }
                 reader.expect_record(&located);
                 block.push(located);
-            }
+                Ok(())
+            })?;
+            // Records without bytes have no place to go to.
+            let Some(out) = outs.next() else { continue };
             for (located, out) in block.iter().zip(out.chunks_exact_mut(length)) {
                 reader.read(located, out)?;
             }
@@ -151,23 +157,27 @@ pub(super) fn gather_fixed(
         return read(indices, out);
     }
     let records = indices.len().div_ceil(parts);
-    let jobs = indices.par_chunks(records).zip(out.par_chunks_mut(records * length));
-    first_error(jobs.map(|(indices, out)| read(indices, out)).collect())
+    let jobs = indices.chunks(records).zip(out.chunks_mut(records * length)).collect();
+    in_parts(jobs, |(indices, out)| read(indices, out))
 }
 
-/// The record, if it has as many bytes as all have.
-#[inline]
-fn fixed(reader: &Reader<'_>, index: u64, length: usize) -> Result<Located> {
-    let located = reader.locate(index)?;
-    if located.entry.length as usize == length {
-        return Ok(located);
-    }
-    let (expected, found) =
-        (format!("a record of {length} bytes, as the schema says"), format!("one of {}", located.entry.length));
-    Err(reader.corrupt(&located, expected, found))
+#[cold]
+fn other_length(reader: &Reader<'_>, located: &Located, length: usize) -> Error {
+    let expected = format!("a record of {length} bytes, as the schema says");
+    reader.corrupt(located, expected, format!("one of {}", located.entry.length))
 }
 
-/// The error of the earliest part, so that which one is reported does not depend on the threads.
-fn first_error(done: Vec<Result<()>>) -> Result<()> {
+/// Does the first part here and the others on other cores. The error is that of the earliest part, so that which one is
+/// reported does not depend on the threads.
+fn in_parts<J: Send>(jobs: Vec<J>, read: impl Fn(J) -> Result<()> + Sync) -> Result<()> {
+    let mut done: Vec<Result<()>> = jobs.iter().map(|_| Ok(())).collect();
+    rayon::in_place_scope(|scope| {
+        let (read, mut parts) = (&read, jobs.into_iter().zip(&mut done));
+        let own = parts.next();
+        parts.for_each(|(job, done)| scope.spawn(move |_| *done = read(job)));
+        if let Some((job, done)) = own {
+            *done = read(job);
+        }
+    });
     done.into_iter().collect()
 }

@@ -117,6 +117,9 @@ impl Chunks {
     }
 }
 
+/// An entry that is not sound, in place of one that is not there.
+const NO_ENTRY: [u64; 2] = [u64::MAX; 2];
+
 /// What one gather reads through: the store as it was when the gather began.
 pub(super) struct Reader<'a> {
     table: &'a Table,
@@ -151,15 +154,14 @@ impl<'a> Reader<'a> {
     }
 
     /// The record's entry, checked.
-    #[inline]
     pub(super) fn locate(&self, index: u64) -> Result<Located> {
         if index >= self.len {
             return Err(Error::OutOfRange { index, len: self.len });
         }
-        let meta = || self.chunks.dir.join(META);
-        let Some(entry) = self.table.entry(index).map_err(|e| Error::io("read", &meta())(e))? else {
+        let entry = self.table.entry(index).map_err(|e| Error::io("read", &self.chunks.dir.join(META))(e))?;
+        let Some(entry) = entry else {
             return Err(Error::Corrupt(Box::new(Corruption {
-                path: meta(),
+                path: self.chunks.dir.join(META),
                 record: Some(index),
                 offset: Some(entry_offset(index)),
                 expected: format!("entries of {} records", self.len),
@@ -168,23 +170,30 @@ impl<'a> Reader<'a> {
             })));
         };
         let located = Located { index, entry };
-        if !entry.is_sound() {
-            let (expected, found) = entry.fault();
-            return Err(self.corrupt(&located, expected, found));
+        if entry.is_sound() {
+            return Ok(located);
         }
-        Ok(located)
+        let (expected, found) = entry.fault();
+        Err(self.corrupt(&located, expected, found))
     }
 
-    /// Asks for the entries of records, so that they are near when they are looked up. Each lies in a place of its own,
-    /// and to wait for one after another takes longer than to copy the records.
-    #[inline]
-    pub(super) fn expect(&self, indices: &[u64]) {
-        if let Table::Mapped(map) = self.table {
-            for &index in indices {
-                // An index past the end has no place there.
-                map.prefetch(entry_offset(index.min(self.len)), ENTRY_SIZE as usize);
-            }
+    /// The words of an entry as they stand in a mapped table, to be checked by [`locate_in`](Self::locate_in). Nothing
+    /// depends on them yet, so that many are on their way from memory at once: to wait for one after another takes
+    /// longer than to copy the records.
+    #[inline(always)]
+    pub(super) fn peek(&self, index: u64) -> [u64; 2] {
+        match self.table {
+            // An index past the end has no place there.
+            Table::Mapped(map) => map.words(entry_offset(index.min(self.len))).unwrap_or(NO_ENTRY),
+            Table::Positional(_) => NO_ENTRY,
         }
+    }
+
+    /// The record's entry, checked, from the words that [`peek`](Self::peek) gave.
+    #[inline(always)]
+    pub(super) fn locate_in(&self, index: u64, words: [u64; 2]) -> Result<Located> {
+        let entry = Entry::from_words(words);
+        if index < self.len && entry.is_sound() { Ok(Located { index, entry }) } else { self.locate(index) }
     }
 
     /// Asks for the first bytes of a record.
