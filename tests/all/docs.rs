@@ -42,7 +42,7 @@ fn each_test_that_the_guarantees_name_is_there() {
 #[test]
 fn each_file_that_the_documents_link_to_is_there() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    for document in ["README.md", "docs/design.md", "docs/format.md", "docs/guarantees.md"] {
+    for document in ["README.md", "docs/design.md", "docs/format.md", "docs/guarantees.md", "docs/benchmarks.md"] {
         let text = fs::read_to_string(root.join(document)).unwrap();
         for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
             if !link.contains("://") {
