@@ -34,10 +34,14 @@ pub(crate) fn unsplit<R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Into how many parts a gather of `records` records of `bytes` bytes is split, the first of which is `first`.
-fn parts(first: &Located, records: usize, bytes: usize) -> usize {
-    let part = if first.entry.tag == tag::RAW { PART_BYTES } else { PACKED_PART_BYTES };
-    if UNSPLIT.get() { 1 } else { (bytes / part).min(rayon::current_num_threads()).min(records).max(1) }
+/// Into how many parts a gather of `records` records of `bytes` bytes is split. `first`, the first of them, is asked for
+/// only where there is enough to split.
+fn parts(records: usize, bytes: usize, first: impl FnOnce() -> Result<Located>) -> Result<usize> {
+    if UNSPLIT.get() || bytes < 2 * PACKED_PART_BYTES {
+        return Ok(1);
+    }
+    let part = if first()?.entry.tag == tag::RAW { PART_BYTES } else { PACKED_PART_BYTES };
+    Ok((bytes / part).min(rayon::current_num_threads()).min(records).max(1))
 }
 
 /// Looks up a block of records.
@@ -97,8 +101,8 @@ impl Layout {
             }
             Ok(())
         };
-        let Some(first) = self.records.first() else { return Ok(()) };
-        let parts = parts(first, self.records.len(), out.len());
+        // There is a first record where there are bytes.
+        let parts = parts(self.records.len(), out.len(), || Ok(self.records[0]))?;
         if parts == 1 {
             return read(&self.records, out);
         }
@@ -151,8 +155,7 @@ pub(super) fn gather_fixed(
         }
         Ok(())
     };
-    let Some(&first) = indices.first() else { return Ok(()) };
-    let parts = parts(&reader.locate(first)?, indices.len(), out.len());
+    let parts = parts(indices.len(), out.len(), || reader.locate(indices[0]))?;
     if parts == 1 {
         return read(indices, out);
     }
