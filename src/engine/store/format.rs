@@ -135,9 +135,16 @@ impl Entry {
         }
     }
 
-    pub(super) fn encode(&self) -> [u8; ENTRY_SIZE as usize] {
+    /// The words that [`from_words`](Self::from_words) takes.
+    #[inline]
+    pub(super) fn words(&self) -> [u64; 2] {
         let low = u64::from(self.offset) | u64::from(self.stored) << 32;
         let high = u64::from(self.length) | u64::from(self.chunk) << 32 | u64::from(self.tag) << 48;
+        [low, high]
+    }
+
+    pub(super) fn encode(&self) -> [u8; ENTRY_SIZE as usize] {
+        let [low, high] = self.words();
         let mut bytes = [0; ENTRY_SIZE as usize];
         bytes[..8].copy_from_slice(&low.to_le_bytes());
         bytes[8..].copy_from_slice(&high.to_le_bytes());

@@ -3,16 +3,19 @@
 use std::cell::Cell;
 use std::mem::MaybeUninit;
 
-use super::format::tag;
+use super::format::{Entry, tag};
 use super::reader::{Located, Reader};
 use crate::error::{Error, Result};
 
 /// A gather is split when each part has at least this many bytes: below it, waking another core costs more than the
 /// copy.
-const PART_BYTES: usize = 160 << 10;
+const PART_BYTES: usize = 96 << 10;
 
 /// The same where records are compressed.
 const PACKED_PART_BYTES: usize = 16 << 10;
+
+/// How many bytes of records are asked for ahead of the one that is read.
+const AHEAD: usize = 2 << 10;
 
 /// How many records are looked up before the first of them is read.
 const BLOCK: usize = 32;
@@ -44,17 +47,14 @@ fn parts(records: usize, bytes: usize, first: impl FnOnce() -> Result<Located>) 
     Ok((bytes / part).min(rayon::current_num_threads()).min(records).max(1))
 }
 
-/// Looks up a block of records.
+/// The words of the entries of a block of records, all asked for before the first is looked at.
 #[inline(always)]
-fn locate_block(reader: &Reader<'_>, indices: &[u64], mut take: impl FnMut(Located) -> Result<()>) -> Result<()> {
+fn peek_block(reader: &Reader<'_>, indices: &[u64]) -> [[u64; 2]; BLOCK] {
     let mut words = [[0; 2]; BLOCK];
     for (words, &index) in words.iter_mut().zip(indices) {
         *words = reader.peek(index);
     }
-    for (words, &index) in words.into_iter().zip(indices) {
-        take(reader.locate_in(index, words)?)?;
-    }
-    Ok(())
+    words
 }
 
 /// Records that were looked up and checked, and where each goes in a packed buffer.
@@ -72,13 +72,17 @@ impl Layout {
         offsets.push(0);
         let mut records = Vec::with_capacity(indices.len());
         for block in indices.chunks(BLOCK) {
-            locate_block(reader, block, |located| {
+            for (words, &index) in peek_block(reader, block).into_iter().zip(block) {
+                let located = if reader.is_sound(index, words) {
+                    Located { index, entry: Entry::from_words(words) }
+                } else {
+                    reader.locate(index)?
+                };
                 reader.check_claim(&located)?;
                 end += u64::from(located.entry.length);
                 offsets.push(end);
                 records.push(located);
-                Ok(())
-            })?;
+            }
         }
         Ok(Layout { records, offsets })
     }
@@ -92,7 +96,7 @@ impl Layout {
     pub(super) fn gather(&self, reader: &Reader<'_>, out: &mut [MaybeUninit<u8>]) -> Result<()> {
         let read = |records: &[Located], mut out: &mut [MaybeUninit<u8>]| {
             for block in records.chunks(BLOCK) {
-                block.iter().for_each(|located| reader.expect_record(located));
+                block.iter().for_each(|located| reader.expect_record(located.entry.words()));
                 for located in block {
                     let (record, rest) = out.split_at_mut(located.entry.length as usize);
                     reader.read(located, record)?;
@@ -135,22 +139,31 @@ pub(super) fn gather_fixed(
         ));
     }
     let read = |indices: &[u64], out: &mut [MaybeUninit<u8>]| {
-        let mut block = Vec::with_capacity(BLOCK);
+        let ahead = (AHEAD / length.max(1)).clamp(4, BLOCK);
         let mut outs = out.chunks_mut((BLOCK * length).max(1));
-        for indices in indices.chunks(BLOCK) {
-            block.clear();
-            locate_block(reader, indices, |located| {
-                if located.entry.length as usize != length {
-                    return Err(other_length(reader, &located, length));
+        for block in indices.chunks(BLOCK) {
+            let mut words = peek_block(reader, block);
+            for (words, &index) in words.iter_mut().zip(block) {
+                // In place: an entry that moves between the two takes longer than its check.
+                if !reader.is_sound(index, *words) {
+                    *words = reader.locate(index)?.entry.words();
                 }
-                reader.expect_record(&located);
-                block.push(located);
-                Ok(())
-            })?;
+                let entry = Entry::from_words(*words);
+                if entry.length as usize != length {
+                    return Err(other_length(reader, &Located { index, entry }, length));
+                }
+            }
             // Records without bytes have no place to go to.
             let Some(out) = outs.next() else { continue };
-            for (located, out) in block.iter().zip(out.chunks_exact_mut(length)) {
-                reader.read(located, out)?;
+            let words = &words[..block.len()];
+            words.iter().take(ahead).for_each(|&words| reader.expect_record(words));
+            for (i, (&index, out)) in block.iter().zip(out.chunks_exact_mut(length)).enumerate() {
+                if let Some(&words) = words.get(i + ahead) {
+                    reader.expect_record(words);
+                }
+                if !reader.copy(words[i], out) {
+                    reader.read(&Located { index, entry: Entry::from_words(words[i]) }, out)?;
+                }
             }
         }
         Ok(())

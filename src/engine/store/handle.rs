@@ -15,6 +15,7 @@ use super::lock::{self, Locks};
 use super::options::{ReadMode, StoreOptions, Verify};
 use super::packed::Packed;
 use super::reader::{Chunks, Located, Reader, Table};
+use super::runs::Runs;
 use super::slot;
 use super::sums::Sums;
 use crate::error::{Error, Result};
@@ -80,6 +81,8 @@ pub struct Store {
     dir: PathBuf,
     options: StoreOptions,
     table: Table,
+    /// `None` for a handle that writes, and so changes the table itself.
+    runs: Option<Runs>,
     chunks: Chunks,
     sums: Sums,
     dictionary: RwLock<Option<Arc<Dictionary>>>,
@@ -120,8 +123,10 @@ impl Store {
         let dictionary = Dictionary::open(&**disk, &dir.join(DICT))?.map(Arc::new);
         let writer = if writable { Some(Writer::open(Arc::clone(disk), dir, Arc::clone(&meta), state)?) } else { None };
         let mapped = options.read_mode == ReadMode::Mapped;
+        let table = Table::new(meta, mapped, &meta_path)?;
         Ok(Store {
-            table: Table::new(meta, mapped, &meta_path)?,
+            runs: if writable { None } else { table.runs(u64::from(state.live.length)) },
+            table,
             chunks: Chunks::new(Arc::clone(disk), dir.to_path_buf(), mapped),
             // A writer has removed sums that do not hold.
             sums: Sums::new(Arc::clone(disk), dir.to_path_buf(), mapped, state.sums_hold || writable),
@@ -170,10 +175,10 @@ impl Store {
     }
 
     fn reader(&self) -> Reader<'_> {
-        let len = self.len();
+        let reader = Reader::new(&self.table, &self.chunks, self.dictionary(), self.len()).knowing(self.runs.as_ref());
         match self.options.verify {
-            Verify::Off => Reader::new(&self.table, &self.chunks, self.dictionary(), len),
-            Verify::Always => self.verifying_reader(),
+            Verify::Off => reader,
+            Verify::Always => reader.verifying(&self.sums),
         }
     }
 

@@ -14,6 +14,7 @@ mod map;
 mod options;
 mod packed;
 mod reader;
+mod runs;
 #[cfg(test)]
 mod sim;
 mod slot;

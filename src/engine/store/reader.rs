@@ -10,6 +10,7 @@ use super::codec::{self, Dictionary};
 use super::format::{DICT, ENTRY_SIZE, Entry, META, RECORD_LIMIT, chunk_name, entry_offset, tag};
 use super::io::{Access, Disk, DiskFile};
 use super::map::Map;
+use super::runs::Runs;
 use super::slot::{self, zeroed};
 use super::sums::Sums;
 use crate::error::{Corruption, Error, Result};
@@ -29,6 +30,14 @@ impl Table {
         match if mapped { file.map().map_err(Error::io("map", meta))? } else { None } {
             Some(map) => Ok(Table::Mapped(map)),
             None => Ok(Table::Positional(file)),
+        }
+    }
+
+    /// Nothing known yet of the first `len` entries; `None` where they are not mapped.
+    pub(super) fn runs(&self, len: u64) -> Option<Runs> {
+        match self {
+            Table::Mapped(map) => Runs::new(map, len),
+            Table::Positional(_) => None,
         }
     }
 
@@ -126,6 +135,8 @@ pub(super) struct Reader<'a> {
     chunks: &'a Chunks,
     /// The sums that raw records are verified against; `None` where they are not.
     sums: Option<&'a Sums>,
+    /// Where the mapped table need not be read; `None` where nothing is known, or no longer.
+    runs: Option<(&'a Runs, &'a Map)>,
     maps: Arc<Maps>,
     dictionary: Option<Arc<Dictionary>>,
     len: u64,
@@ -140,12 +151,22 @@ pub(super) struct Located {
 
 impl<'a> Reader<'a> {
     pub(super) fn new(table: &'a Table, chunks: &'a Chunks, dictionary: Option<Arc<Dictionary>>, len: u64) -> Self {
-        Reader { table, chunks, sums: None, maps: chunks.maps(), dictionary, len }
+        Reader { table, chunks, sums: None, runs: None, maps: chunks.maps(), dictionary, len }
     }
 
     /// The same, verifying raw records against `sums`.
     pub(super) fn verifying(self, sums: &'a Sums) -> Self {
         Reader { sums: Some(sums), ..self }
+    }
+
+    /// The same, with what is known of the table, if it still holds.
+    #[inline]
+    pub(super) fn knowing(self, runs: Option<&'a Runs>) -> Self {
+        let runs = match (runs, self.table) {
+            (Some(runs), Table::Mapped(map)) if runs.hold(map) => Some((runs, map)),
+            _ => None,
+        };
+        Reader { runs, ..self }
     }
 
     /// How many records there are.
@@ -177,11 +198,16 @@ impl<'a> Reader<'a> {
         Err(self.corrupt(&located, expected, found))
     }
 
-    /// The words of an entry as they stand in a mapped table, to be checked by [`locate_in`](Self::locate_in). Nothing
+    /// The words of an entry, known or as they stand in a mapped table, to be checked by [`is_sound`](Self::is_sound). Nothing
     /// depends on them yet, so that many are on their way from memory at once: to wait for one after another takes
     /// longer than to copy the records.
     #[inline(always)]
     pub(super) fn peek(&self, index: u64) -> [u64; 2] {
+        if let Some((runs, map)) = self.runs
+            && let Some(words) = runs.words(map, index)
+        {
+            return words;
+        }
         match self.table {
             // An index past the end has no place there.
             Table::Mapped(map) => map.words(entry_offset(index.min(self.len))).unwrap_or(NO_ENTRY),
@@ -189,18 +215,19 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The record's entry, checked, from the words that [`peek`](Self::peek) gave.
+    /// Whether there is such a record, and the words that [`peek`](Self::peek) gave are a sound entry; where not,
+    /// [`locate`](Self::locate) finds it or says what is wrong.
     #[inline(always)]
-    pub(super) fn locate_in(&self, index: u64, words: [u64; 2]) -> Result<Located> {
-        let entry = Entry::from_words(words);
-        if index < self.len && entry.is_sound() { Ok(Located { index, entry }) } else { self.locate(index) }
+    pub(super) fn is_sound(&self, index: u64, words: [u64; 2]) -> bool {
+        index < self.len && Entry::from_words(words).is_sound()
     }
 
-    /// Asks for the first bytes of a record.
+    /// Asks for the first bytes of the record with an entry of these words.
     #[inline]
-    pub(super) fn expect_record(&self, located: &Located) {
-        if let Some(Some(map)) = self.maps.get(usize::from(located.entry.chunk)) {
-            map.prefetch(u64::from(located.entry.offset), located.entry.stored as usize);
+    pub(super) fn expect_record(&self, words: [u64; 2]) {
+        let entry = Entry::from_words(words);
+        if let Some(Some(map)) = self.maps.get(usize::from(entry.chunk)) {
+            map.prefetch(u64::from(entry.offset), entry.stored as usize);
         }
     }
 
@@ -249,6 +276,19 @@ impl<'a> Reader<'a> {
         self.corrupt(located, expected, format!("one of {len}"))
     }
 
+    /// Copies the record with an entry of these words over all of `out`, which is as long as the record, where no more
+    /// is to be done than that; says whether it was.
+    #[inline(always)]
+    pub(super) fn copy(&self, words: [u64; 2], out: &mut [MaybeUninit<u8>]) -> bool {
+        let entry = Entry::from_words(words);
+        match self.maps.get(usize::from(entry.chunk)) {
+            Some(Some(map)) if entry.tag == tag::RAW && self.sums.is_none() => {
+                map.copy_to(u64::from(entry.offset), out)
+            }
+            _ => false,
+        }
+    }
+
     /// Copies or decompresses a record over all of `out`, which is as long as the record.
     #[inline]
     pub(super) fn read(&self, located: &Located, out: &mut [MaybeUninit<u8>]) -> Result<()> {
@@ -257,16 +297,13 @@ impl<'a> Reader<'a> {
         if self.sums.is_some() && entry.tag == tag::RAW {
             self.verify_raw(located)?;
         }
-        if let Some(Some(map)) = self.maps.get(usize::from(entry.chunk)) {
-            if entry.tag == tag::RAW {
-                if map.copy_to(u64::from(entry.offset), out) {
-                    return Ok(());
-                }
-            } else if map.len() >= entry.end() {
-                return self.decode_mapped(map, located, out);
+        match self.maps.get(usize::from(entry.chunk)) {
+            Some(Some(map)) if entry.tag == tag::RAW && map.copy_to(u64::from(entry.offset), out) => Ok(()),
+            Some(Some(map)) if entry.tag != tag::RAW && map.len() >= entry.end() => {
+                self.decode_mapped(map, located, out)
             }
+            _ => self.read_slowly(located, out),
         }
-        self.read_slowly(located, out)
     }
 
     /// The same where the chunk is not mapped that far.
