@@ -94,6 +94,11 @@ impl Layout {
 
     /// Fills `out`, which is as long as all records, wholly.
     pub(super) fn gather(&self, reader: &Reader<'_>, out: &mut [MaybeUninit<u8>]) -> Result<()> {
+        let ask = || self.records.iter().for_each(|located| reader.need(located.entry.words()));
+        reader.cold().watch(self.records.len(), out.len(), ask, || self.read(reader, out))
+    }
+
+    fn read(&self, reader: &Reader<'_>, out: &mut [MaybeUninit<u8>]) -> Result<()> {
         let read = |records: &[Located], mut out: &mut [MaybeUninit<u8>]| {
             for block in records.chunks(BLOCK) {
                 block.iter().for_each(|located| reader.expect_record(located.entry.words()));
@@ -138,6 +143,15 @@ pub(super) fn gather_fixed(
             format!("{} bytes, where {} records of {length} bytes go", out.len(), indices.len()),
         ));
     }
+    let ask = || {
+        for block in indices.chunks(BLOCK) {
+            peek_block(reader, block).into_iter().take(block.len()).for_each(|words| reader.need(words));
+        }
+    };
+    reader.cold().watch(indices.len(), out.len(), ask, || read_fixed(reader, indices, length, out))
+}
+
+fn read_fixed(reader: &Reader<'_>, indices: &[u64], length: usize, out: &mut [MaybeUninit<u8>]) -> Result<()> {
     let read = |indices: &[u64], out: &mut [MaybeUninit<u8>]| {
         let ahead = (AHEAD / length.max(1)).clamp(4, BLOCK);
         let mut outs = out.chunks_mut((BLOCK * length).max(1));

@@ -92,6 +92,18 @@ impl Map {
         let _ = (offset, len);
     }
 
+    /// Asks the system to read what lies there from the disk, if it is not in memory, without waiting for it. It does
+    /// nothing past the end, nor where a system has no such call.
+    pub(super) fn need(&self, offset: u64, len: usize) {
+        #[cfg(unix)]
+        if let (Some(raw), Some(_)) = (&self.raw, self.at(offset, len)) {
+            // Nothing depends on it: what was not read ahead is read when it is touched.
+            let _ = raw.advise_range(memmap2::Advice::WillNeed, offset as usize, len);
+        }
+        #[cfg(not(unix))]
+        let _ = (offset, len);
+    }
+
     /// Calls `f` on one committed record's stored bytes; `None` where they reach past the end.
     pub(super) fn with_frame<R>(&self, offset: u64, len: usize, f: impl FnOnce(&[u8]) -> R) -> Option<R> {
         let from = self.at(offset, len)?;

@@ -2,6 +2,7 @@
 
 mod append;
 mod codec;
+mod cold;
 mod commit;
 mod compact;
 mod delete;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use super::codec::{self, Dictionary};
+use super::cold::Cold;
 use super::format::{DICT, ENTRY_SIZE, Entry, META, RECORD_LIMIT, chunk_name, entry_offset, tag};
 use super::io::{Access, Disk, DiskFile};
 use super::map::Map;
@@ -69,6 +70,7 @@ pub(super) struct Chunks {
     mapped: bool,
     maps: RwLock<Arc<Maps>>,
     files: Mutex<VecDeque<(u16, Arc<dyn DiskFile>)>>,
+    cold: Cold,
 }
 
 /// Where a chunk's bytes can be had.
@@ -79,7 +81,7 @@ enum Bytes {
 
 impl Chunks {
     pub(super) fn new(disk: Arc<dyn Disk>, dir: PathBuf, mapped: bool) -> Chunks {
-        Chunks { disk, dir, mapped, maps: RwLock::default(), files: Mutex::default() }
+        Chunks { disk, dir, mapped, maps: RwLock::default(), files: Mutex::default(), cold: Cold::default() }
     }
 
     pub(super) fn path(&self, chunk: u16) -> PathBuf {
@@ -274,6 +276,19 @@ impl<'a> Reader<'a> {
     fn too_short(&self, located: &Located, len: u64) -> Error {
         let expected = format!("a chunk file of at least {} bytes", located.entry.end());
         self.corrupt(located, expected, format!("one of {len}"))
+    }
+
+    /// Asks the system for the pages of the record with an entry of these words, which need not be sound.
+    pub(super) fn need(&self, words: [u64; 2]) {
+        let entry = Entry::from_words(words);
+        if let Some(Some(map)) = self.maps.get(usize::from(entry.chunk)) {
+            map.need(u64::from(entry.offset), entry.stored as usize);
+        }
+    }
+
+    /// Whether records come from the disk.
+    pub(super) fn cold(&self) -> &Cold {
+        &self.chunks.cold
     }
 
     /// Copies the record with an entry of these words over all of `out`, which is as long as the record, where no more
