@@ -80,8 +80,8 @@ pub use engine::sampler::{Mode, Sampler, Shard};
 pub use engine::store::{Codec, DictSize, ReadMode, Records, Stats, Store, StoreOptions, Verification, Verify};
 pub use error::{Corruption, Error, Result};
 pub use loader::{
-    Adapter, DataLoader, DataLoaderBuilder, Drawn, Explanation, Format, LoaderState, Metrics, NamedBatch, NamedStreams,
-    Native, OnCorrupt, Pass, StepContext, Stream, StreamPart,
+    Adapter, DataLoader, DataLoaderBuilder, Drawn, Epoch, Explanation, Format, Interleave, LoaderState, Metrics,
+    Mixture, NamedBatch, NamedStreams, Native, OnCorrupt, Pass, StepContext, Stream, StreamPart, Subset,
 };
 
 /// The README's code, compiled.

@@ -13,6 +13,9 @@ use super::{DenseBatch, Element, Selection, Shape};
 use crate::engine::store::{Codec, DictSize, Stats};
 use crate::error::{Error, Result};
 
+/// About how many bytes a scan of all records reads at a time.
+const SCAN_BYTES: usize = if cfg!(test) { 64 } else { 1 << 20 };
+
 /// A persistent dataset of records of one shape: images, embeddings, labels.
 ///
 /// `T` is the element type, `S` the shape of one record: `()` for scalars, `[usize; N]`, or `Vec<usize>` where the
@@ -102,6 +105,23 @@ impl<T: Element, S: Shape> DenseDataset<T, S> {
     /// The records that `selection` means: an index, a range, a list or a mask.
     pub fn read(&self, selection: impl Selection) -> Result<DenseBatch<T, S>> {
         self.gather(&selection.indices(self.len())?)
+    }
+
+    /// The indices of the records whose values `keep` says yes to, in order: a choice by label, for a
+    /// [`Subset`](crate::Subset). Records are read some MiB at a time.
+    ///
+    /// # Errors
+    /// As [`gather`](Self::gather).
+    pub fn indices_where(&self, mut keep: impl FnMut(&[T]) -> bool) -> Result<Vec<u64>> {
+        let at_once = (SCAN_BYTES / self.typed.row_bytes().max(1)).max(1) as u64;
+        let (mut kept, mut begin, len) = (Vec::new(), 0, self.len());
+        while begin < len {
+            let indices: Vec<u64> = (begin..len.min(begin + at_once)).collect();
+            let batch = self.gather(&indices)?;
+            kept.extend(indices.iter().zip(batch.rows()).filter(|(_, row)| keep(row)).map(|(index, _)| index));
+            begin += indices.len() as u64;
+        }
+        Ok(kept)
     }
 
     /// The length of each record that `selection` means, in bytes before compression.

@@ -366,3 +366,14 @@ fn a_flipped_byte_of_a_scalar_is_found_by_a_loader_that_verifies() {
     let bad = AnyDataset::open(&path).unwrap().verify(|_| {}).unwrap().bad;
     assert!(bad.len() <= 64, "{} records share the checksum", bad.len());
 }
+
+proptest! {
+    #[test]
+    fn records_are_chosen_by_their_values(labels in proptest::collection::vec((0..9u16, any::<u16>()), 0..200), wanted in 0..9u16) {
+        let directory = tempfile::tempdir().unwrap();
+        let dataset = DenseDataset::<u16, [usize; 1]>::create(directory.path().join("labels"), [2]).unwrap();
+        dataset.append(&labels.iter().flat_map(|&(label, other)| [label, other]).collect::<Vec<_>>()).unwrap();
+        let expected: Vec<u64> = (0..).zip(&labels).filter(|(_, label)| label.0 == wanted).map(|(index, _)| index).collect();
+        prop_assert_eq!(dataset.indices_where(|row| row[0] == wanted).unwrap(), expected);
+    }
+}

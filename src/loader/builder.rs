@@ -24,7 +24,7 @@ const MAX_AHEAD: usize = 1 << 16;
 /// | option | default | Python's loaderx |
 /// |---|---|---|
 /// | `batch_size` | 256 | 256 |
-/// | `mode` | [`Mode::Cyclic`]: each record once a cycle | IID: with replacement |
+/// | `mode`, `weights`, `similar_lengths` | [`Mode::Cyclic`]: each record once a cycle | IID: with replacement |
 /// | `seed` | 42 | 42 |
 /// | `workers` | one a core, 4 at most | 4 |
 /// | `prefetch` | twice the workers: each has one batch in hand and one waiting | 4 |
@@ -42,7 +42,8 @@ pub struct DataLoaderBuilder<S: Stream, B, F> {
 #[derive(Debug)]
 struct Options {
     batch_size: u64,
-    mode: Mode,
+    /// `None` until it is set.
+    draw: Option<Draw>,
     seed: u64,
     workers: Option<usize>,
     prefetch: Option<usize>,
@@ -52,11 +53,19 @@ struct Options {
     on_corrupt: OnCorrupt,
 }
 
+/// By what records are drawn.
+#[derive(Debug)]
+enum Draw {
+    Mode(Mode),
+    Weights(Vec<f64>),
+    Lengths { lengths: Vec<u64>, window: u64 },
+}
+
 impl Default for Options {
     fn default() -> Self {
         Options {
             batch_size: 256,
-            mode: Mode::Cyclic,
+            draw: None,
             seed: 42,
             workers: None,
             prefetch: None,
@@ -88,7 +97,39 @@ impl<S: Stream, B: 'static, F> DataLoaderBuilder<S, B, F> {
 
     /// In which order records are drawn.
     pub fn mode(mut self, mode: Mode) -> Self {
-        self.options.mode = mode;
+        self.options.draw = Some(Draw::Mode(mode));
+        self
+    }
+
+    /// Draws each record with a probability in proportion to its weight, with replacement: one number from 0 up for each
+    /// record, as in [`Sampler::weighted`]. It sets the mode.
+    pub fn weights(mut self, weights: impl Into<Vec<f64>>) -> Self {
+        self.options.draw = Some(Draw::Weights(weights.into()));
+        self
+    }
+
+    /// Draws each record once a cycle, in batches of similar length, so that padding is short: one length for each
+    /// record, which [`RaggedDataset::lengths`](crate::RaggedDataset::lengths) gives, and how many batches are sorted at
+    /// a time, as in [`Sampler::similar_lengths`]. It sets the mode.
+    ///
+    /// ```
+    /// use loaderx::{DataLoader, RaggedDataset};
+    ///
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("tokens");
+    /// # RaggedDataset::<u32>::create(&path, ())?.append((0..1000).map(|i| vec![i; 1 + i as usize * 37 % 90]))?;
+    /// let tokens = RaggedDataset::<u32>::open(path)?;
+    /// let lengths = tokens.lengths(..)?;
+    /// let mut loader = DataLoader::builder(tokens).batch_size(16).similar_lengths(lengths, 32).build()?;
+    /// if let Some(batch) = loader.next() {
+    ///     let (padded, lengths) = batch?.pad(None, 0)?;
+    ///     let used = lengths.iter().sum::<u64>() as f64 / padded.values().len() as f64;
+    ///     assert!(used > 0.9);
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn similar_lengths(mut self, lengths: impl Into<Vec<u64>>, window: u64) -> Self {
+        self.options.draw = Some(Draw::Lengths { lengths: lengths.into(), window });
         self
     }
 
@@ -160,7 +201,7 @@ impl<S: Stream, B: 'static, F> DataLoaderBuilder<S, B, F> {
     ///
     /// # Errors
     /// - [`Error::Invalid`]: no streams, streams of unequal lengths, no records; a batch of no records or of more than
-    ///   2^32; a world that does not divide the batch size; a Cyclic batch that is larger than the data, with more than
+    ///   2^32; weights or lengths that are not one a record, and weights that [`Sampler`] refuses; a world that does not divide the batch size; a Cyclic batch that is larger than the data, with more than
     ///   one rank (with one, each step is one short batch: the whole data); a prefetch of 0 with workers, or more than
     ///   65536 of either; both `start_step` and `resume`.
     /// - [`Error::State`]: the saved state does not fit.
@@ -173,12 +214,15 @@ impl<S: Stream, B: 'static, F> DataLoaderBuilder<S, B, F> {
         let threads = options.threads()?;
         let parts = stream.parts()?;
         let len = options.len(&parts)?;
-        let sampler = Sampler::new(options.mode, len, options.batch_size, options.seed)?;
+        let sampler = options.sampler(len, stream.sources())?;
+        if let Some(state) = &options.state {
+            state.check_order(&sampler)?;
+        }
         let shard = options.shard;
         check_shard(shard, &sampler, options.batch_size)?;
         let fingerprints = stream.fingerprint(len)?;
         let on_corrupt = options.on_corrupt;
-        let start = options.start(len, &parts, fingerprints)?;
+        let start = options.start(&sampler, &parts, fingerprints)?;
         Ok(DataLoader::new(pipeline(stream, on_corrupt, transform, format), sampler, shard, threads, start))
     }
 }
@@ -208,7 +252,6 @@ impl Options {
             return Err(Error::invalid("streams", "there are none: a loader needs one at least"));
         };
         if let Some(state) = &self.state {
-            state.check_options(self.mode, self.batch_size, self.seed)?;
             state.check_lengths(parts)?;
             return Ok(state.len);
         }
@@ -227,16 +270,45 @@ impl Options {
         Ok(first.len)
     }
 
+    /// Draws from `len` records, which may be several sources'.
+    fn sampler(&self, len: u64, sources: Option<Vec<(u64, f64)>>) -> Result<Sampler> {
+        let (batch_size, seed) = (self.batch_size, self.seed);
+        let one_each = |what, given: usize| {
+            let reason = format!("there are {given} for {len} records: one for each is needed");
+            if given as u64 == len { Ok(()) } else { Err(Error::invalid(what, reason)) }
+        };
+        match (&self.draw, sources) {
+            (Some(Draw::Weights(weights)), _) => {
+                one_each("weights", weights.len())?;
+                Sampler::weighted(weights, batch_size, seed)
+            }
+            (Some(Draw::Lengths { lengths, window }), _) => {
+                one_each("lengths", lengths.len())?;
+                Sampler::similar_lengths(lengths.clone(), *window, batch_size, seed)
+            }
+            (None | Some(Draw::Mode(Mode::Mixture)), Some(sources)) => Sampler::mixture(&sources, batch_size, seed),
+            (Some(Draw::Mode(mode)), _) => Sampler::new(*mode, len, batch_size, seed),
+            (None, None) => Sampler::new(Mode::default(), len, batch_size, seed),
+        }
+    }
+
     /// Where the loader begins.
-    fn start(self, len: u64, parts: &[StreamPart], fingerprints: Vec<u64>) -> Result<LoaderState> {
+    fn start(self, sampler: &Sampler, parts: &[StreamPart], fingerprints: Vec<u64>) -> Result<LoaderState> {
         if fingerprints.len() != parts.len() {
             let (given, parts) = (fingerprints.len(), parts.len());
             let reason = format!("{given} fingerprints for {parts} parts: `Stream::fingerprint` gives one for each");
             return Err(Error::invalid("streams", reason));
         }
         let Some(state) = self.state else {
-            let Options { batch_size, mode, seed, start_step, .. } = self;
-            return Ok(LoaderState { step: start_step.unwrap_or(0), seed, mode, batch_size, len, fingerprints });
+            return Ok(LoaderState {
+                step: self.start_step.unwrap_or(0),
+                seed: sampler.seed(),
+                mode: sampler.mode(),
+                batch_size: sampler.batch_size(),
+                len: sampler.len(),
+                order: sampler.identity(),
+                fingerprints,
+            });
         };
         if let Some(step) = self.start_step {
             let reason = format!("step {step} was asked for, and the state to resume says {}: set one", state.step);

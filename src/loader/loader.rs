@@ -171,6 +171,11 @@ impl<T: 'static> DataLoader<T> {
         part.end - part.start
     }
 
+    /// How many steps a cycle takes, where each begins with a batch of its own.
+    pub(super) fn steps_per_cycle(&self) -> Option<u64> {
+        self.sampler.steps_per_cycle()
+    }
+
     /// What the iteration has done so far, and which side of it waits.
     pub fn metrics(&self) -> Metrics {
         self.steps.metrics()

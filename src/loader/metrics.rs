@@ -22,17 +22,65 @@ pub struct Metrics {
     pub workers_waited: Duration,
 }
 
+impl Metrics {
+    /// Which side waits for the other, in a few words: what to change, if anything.
+    fn verdict(&self) -> &'static str {
+        let (consumer, workers) = (self.consumer_waited, self.workers_waited);
+        // The first batch is always waited for, and each wait has a little of its own.
+        let little =
+            Duration::from_millis(1) + Duration::from_micros(20) * u32::try_from(self.steps).unwrap_or(u32::MAX);
+        if self.steps == 0 {
+            "nothing was asked for yet"
+        } else if consumer <= little {
+            "the loader waits for the model"
+        } else if consumer > workers {
+            "the model waits for the loader: more workers, or a cheaper transform"
+        } else {
+            "both wait now and then: more prefetch evens it out"
+        }
+    }
+}
+
+/// One line: what was done, who waited how long, and what follows from it.
 impl fmt::Display for Metrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} steps, {} records, {:.1} MiB; the consumer waited {:.3} s, the workers {:.3} s",
-            self.steps,
-            self.records,
-            self.bytes as f64 / (1 << 20) as f64,
-            self.consumer_waited.as_secs_f64(),
-            self.workers_waited.as_secs_f64(),
-        )?;
+        let Metrics { steps, records, bytes, .. } = self;
+        let (mib, waited) = (*bytes as f64 / (1 << 20) as f64, self.consumer_waited.as_secs_f64());
+        write!(f, "{steps} steps, {records} records, {mib:.1} MiB; the consumer waited {waited:.3} s, ")?;
+        write!(f, "the workers {:.3} s: {}", self.workers_waited.as_secs_f64(), self.verdict())?;
         if self.replaced > 0 { write!(f, "; {} damaged records replaced", self.replaced) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_line_says_which_side_waits() {
+        let of = |consumer, workers| Metrics {
+            steps: 1000,
+            records: 256_000,
+            bytes: 3 << 20,
+            replaced: 0,
+            consumer_waited: Duration::from_millis(consumer),
+            workers_waited: Duration::from_millis(workers),
+        };
+        for (metrics, says) in [
+            (Metrics::default(), "nothing was asked for yet"),
+            (of(3, 9000), "the loader waits for the model"),
+            (of(9000, 3), "the model waits for the loader"),
+            (of(3000, 4000), "both wait"),
+        ] {
+            let line = metrics.to_string();
+            assert!(line.ends_with(says) || line.contains(says), "{line}");
+            assert!(!line.contains('\n'));
+        }
+        let line = Metrics { replaced: 2, ..of(3, 9000) }.to_string();
+        assert_eq!(
+            line,
+            "1000 steps, 256000 records, 3.0 MiB; the consumer waited 0.003 s, the workers 9.000 s: the loader waits \
+             for the model; 2 damaged records replaced"
+        );
     }
 }

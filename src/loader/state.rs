@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::stream::StreamPart;
-use crate::engine::sampler::Mode;
+use crate::engine::sampler::{Mode, Sampler};
 use crate::error::{Error, Result};
 
 /// Where a loader stands after the batches it handed out so far.
@@ -42,16 +42,29 @@ pub struct LoaderState {
     pub batch_size: u64,
     /// How many records it draws from: the streams' length when the first of these loaders was built.
     pub len: u64,
+    /// What identifies the weights, lengths or sources that it draws by; 0 in the modes that have none.
+    #[serde(default)]
+    pub order: u64,
     /// What identifies these records, a number for each stream.
     pub fingerprints: Vec<u64>,
 }
 
 impl LoaderState {
     /// Refuses options that would draw other records than the loader that saved this state.
-    pub(super) fn check_options(&self, mode: Mode, batch_size: u64, seed: u64) -> Result<()> {
+    pub(super) fn check_order(&self, sampler: &Sampler) -> Result<()> {
+        let mode = sampler.mode();
         same("mode", format_args!("{:?}", self.mode), format_args!("{mode:?}"))?;
-        same("batch size", self.batch_size, batch_size)?;
-        same("seed", self.seed, seed)
+        same("batch size", self.batch_size, sampler.batch_size())?;
+        same("seed", self.seed, sampler.seed())?;
+        if self.order == sampler.identity() {
+            return Ok(());
+        }
+        let what = match mode {
+            Mode::Weighted => "the weights are",
+            Mode::SimilarLengths => "the lengths or the window are",
+            _ => "the sources' lengths or weights are",
+        };
+        refuse(format!("{what} not those that it was saved with"))
     }
 
     /// Refuses streams that are not the ones this state was saved from, or no longer hold what they held.

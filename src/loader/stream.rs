@@ -77,6 +77,12 @@ pub trait Stream: Send + Sync + 'static {
     fn parts(&self) -> Result<Vec<StreamPart>> {
         Ok(vec![StreamPart { name: String::new(), len: self.len() }])
     }
+
+    /// For a stream whose records are several sources', one behind the other: how many records each has, and its weight
+    /// in every batch. A loader over it draws so unless its mode is set. `None`, as here, for any other stream.
+    fn sources(&self) -> Option<Vec<(u64, f64)>> {
+        None
+    }
 }
 
 /// One stream of a tuple or of named streams: what errors call it, and its length.
@@ -125,6 +131,10 @@ impl<S: Stream> Stream for Arc<S> {
 
     fn parts(&self) -> Result<Vec<StreamPart>> {
         S::parts(self)
+    }
+
+    fn sources(&self) -> Option<Vec<(u64, f64)>> {
+        S::sources(self)
     }
 }
 

@@ -22,6 +22,9 @@ pub(super) enum Purpose {
     Permutation,
     Iid,
     IidRejected,
+    Weighted,
+    Similar,
+    Mixture,
 }
 
 /// An endless sequence of random words with random access.

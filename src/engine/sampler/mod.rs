@@ -3,19 +3,27 @@
 mod cyclic;
 mod hash;
 mod iid;
+mod mixture;
 mod permutation;
 mod sequential;
 mod shard;
+mod similar;
 #[cfg(test)]
 mod tests;
+mod weighted;
 
 pub(crate) use hash::seed_bytes;
 pub(crate) use permutation::Permutation;
 pub use shard::Shard;
 
+use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 
+use mixture::Mixture;
 use serde::{Deserialize, Serialize};
+use similar::Similar;
+use weighted::Weighted;
 
 use crate::error::{Error, Result};
 
@@ -41,6 +49,12 @@ pub enum Mode {
     /// A fresh permutation each cycle; a batch runs on into the next cycle, so that no record is dropped. Batches are
     /// always full.
     CyclicCarry,
+    /// Each index drawn with a probability of its own, with replacement: [`Sampler::weighted`].
+    Weighted,
+    /// As [`Cyclic`](Mode::Cyclic), with records of similar length in each batch: [`Sampler::similar_lengths`].
+    SimilarLengths,
+    /// A fixed share of every batch from each of several sources: [`Sampler::mixture`].
+    Mixture,
 }
 
 /// Draws batches of indices, each a pure function of (mode, length, batch size, seed, step).
@@ -58,12 +72,24 @@ pub enum Mode {
 /// assert_eq!(batch, sampler.batch(1_000_000_000_000));
 /// # Ok::<(), loaderx::Error>(())
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Sampler {
-    mode: Mode,
+    order: Order,
     len: u64,
     batch_size: u64,
     seed: u64,
+}
+
+/// A mode, with what it draws by.
+#[derive(Clone)]
+enum Order {
+    Sequential,
+    Iid,
+    Cyclic,
+    CyclicCarry,
+    Weighted(Arc<Weighted>),
+    Similar(Arc<Similar>),
+    Mixture(Arc<Mixture>),
 }
 
 impl Sampler {
@@ -71,8 +97,97 @@ impl Sampler {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] where either is 0, `len` is above 2^62 or `batch_size` above 2^32.
+    /// [`Error::Invalid`] where either is 0, `len` is above 2^62 or `batch_size` above 2^32, and for the modes that need
+    /// more than that: [`weighted`](Self::weighted), [`similar_lengths`](Self::similar_lengths) and
+    /// [`mixture`](Self::mixture) make them.
     pub fn new(mode: Mode, len: u64, batch_size: u64, seed: u64) -> Result<Self> {
+        let order = match mode {
+            Mode::Sequential => Order::Sequential,
+            Mode::Iid => Order::Iid,
+            Mode::Cyclic => Order::Cyclic,
+            Mode::CyclicCarry => Order::CyclicCarry,
+            Mode::Weighted | Mode::SimilarLengths | Mode::Mixture => {
+                let reason = format!("{mode:?} draws by weights, lengths or sources: give them, and they set the mode");
+                return Err(Error::invalid("mode", reason));
+            }
+        };
+        Self::with(order, len, batch_size, seed)
+    }
+
+    /// Draws each record with a probability in proportion to its weight, with replacement. A weight is any number from
+    /// 0 up, one a record; a record of weight 0 is never drawn. The table takes 16 bytes a record.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for weights that are negative or not finite, or none above 0, and as [`new`](Self::new).
+    ///
+    /// ```
+    /// use loaderx::Sampler;
+    ///
+    /// let sampler = Sampler::weighted(&[0.0, 1.0, 3.0], 1000, 42)?;
+    /// let batch = sampler.batch(7);
+    /// let count = |record| batch.iter().filter(|&&drawn| drawn == record).count();
+    /// assert!(count(0) == 0 && count(1) > 200 && count(2) > 700);
+    /// # Ok::<(), loaderx::Error>(())
+    /// ```
+    pub fn weighted(weights: &[f64], batch_size: u64, seed: u64) -> Result<Self> {
+        let weighted = Weighted::new(weights)?;
+        Self::with(Order::Weighted(weighted.into()), weights.len() as u64, batch_size, seed)
+    }
+
+    /// Draws each record once a cycle, in batches of records of similar length: `lengths` has one a record, in any unit.
+    /// The records of `window` batches are sorted at a time, and their batches shuffled. A larger window makes the
+    /// lengths within a batch more alike, and a shorter one the order more random; 64 is a good start.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for a window of 0, and as [`new`](Self::new).
+    ///
+    /// ```
+    /// use loaderx::Sampler;
+    ///
+    /// let lengths: Vec<u64> = (0..10_000).map(|record| record * 7919 % 500).collect();
+    /// let sampler = Sampler::similar_lengths(lengths.clone(), 64, 32, 42)?;
+    /// let batch = sampler.batch(3).into_iter().map(|record| lengths[record as usize]);
+    /// let (least, most) = (batch.clone().min(), batch.max());
+    /// assert!(most.zip(least).is_some_and(|(most, least)| most - least < 50));
+    /// # Ok::<(), loaderx::Error>(())
+    /// ```
+    pub fn similar_lengths(lengths: impl Into<Vec<u64>>, window: u64, batch_size: u64, seed: u64) -> Result<Self> {
+        if window == 0 {
+            return Err(Error::invalid("window", "0 batches hold nothing to sort: at least 1"));
+        }
+        let lengths = lengths.into();
+        let len = lengths.len() as u64;
+        Self::with(Order::Similar(Similar::new(lengths, window).into()), len, batch_size, seed)
+    }
+
+    /// Draws from several sources, each of so many records and a weight above 0, whose indices follow one another. Each
+    /// source has its share of every batch: after any number of steps its count is less than one record away from it.
+    /// Its own records come once a cycle of its own. Weights are rounded to one record in 16384, or in one batch, if that
+    /// is larger.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for a weight that is not above 0 or less than that, a source of no records, and as
+    /// [`new`](Self::new).
+    ///
+    /// ```
+    /// use loaderx::Sampler;
+    ///
+    /// let sampler = Sampler::mixture(&[(60_000, 0.75), (500, 0.25)], 64, 42)?;
+    /// let small = sampler.batch(1_000_000).iter().filter(|&&index| index >= 60_000).count();
+    /// assert_eq!(small, 16);
+    /// # Ok::<(), loaderx::Error>(())
+    /// ```
+    pub fn mixture(sources: &[(u64, f64)], batch_size: u64, seed: u64) -> Result<Self> {
+        let len = sources.iter().fold(0, |len: u64, source| len.saturating_add(source.0));
+        // What the sources are drawn by is made for a batch size that is one.
+        let sampler = Self::with(Order::Sequential, len, batch_size, seed)?;
+        Ok(Self { order: Order::Mixture(Mixture::new(sources, batch_size)?.into()), ..sampler })
+    }
+
+    fn with(order: Order, len: u64, batch_size: u64, seed: u64) -> Result<Self> {
         if len == 0 {
             return Err(Error::invalid("len", "there are no records to draw from: append some first"));
         }
@@ -83,12 +198,30 @@ impl Sampler {
             let reason = format!("a batch has 1 to {BATCH_LIMIT} records, not {batch_size}");
             return Err(Error::invalid("batch_size", reason));
         }
-        Ok(Self { mode, len, batch_size, seed })
+        Ok(Self { order, len, batch_size, seed })
     }
 
     /// In which order records are drawn.
     pub fn mode(&self) -> Mode {
-        self.mode
+        match self.order {
+            Order::Sequential => Mode::Sequential,
+            Order::Iid => Mode::Iid,
+            Order::Cyclic => Mode::Cyclic,
+            Order::CyclicCarry => Mode::CyclicCarry,
+            Order::Weighted(_) => Mode::Weighted,
+            Order::Similar(_) => Mode::SimilarLengths,
+            Order::Mixture(_) => Mode::Mixture,
+        }
+    }
+
+    /// What tells the weights, lengths or sources that are drawn by from others; 0 where there are none.
+    pub(crate) fn identity(&self) -> u64 {
+        match &self.order {
+            Order::Weighted(weighted) => weighted.identity(),
+            Order::Similar(similar) => similar.identity(),
+            Order::Mixture(mixture) => mixture.identity(),
+            Order::Sequential | Order::Iid | Order::Cyclic | Order::CyclicCarry => 0,
+        }
     }
 
     /// How many records are drawn from; never 0.
@@ -107,19 +240,20 @@ impl Sampler {
         self.seed
     }
 
-    /// How many indices a batch holds: `batch_size`, or `len` where Cyclic draws from fewer records than that.
+    /// How many indices a batch holds: `batch_size`, or `len` where Cyclic or SimilarLengths draws from fewer records
+    /// than that.
     pub fn batch_len(&self) -> u64 {
-        match self.mode {
-            Mode::Cyclic => self.batch_size.min(self.len),
-            Mode::Sequential | Mode::Iid | Mode::CyclicCarry => self.batch_size,
+        match self.order {
+            Order::Cyclic | Order::Similar(_) => self.batch_size.min(self.len),
+            _ => self.batch_size,
         }
     }
 
     /// How many steps a cycle takes; `None` for the modes whose batches do not begin anew with each cycle.
     pub fn steps_per_cycle(&self) -> Option<u64> {
-        match self.mode {
-            Mode::Cyclic => Some(self.len / self.batch_len()),
-            Mode::Sequential | Mode::Iid | Mode::CyclicCarry => None,
+        match self.order {
+            Order::Cyclic | Order::Similar(_) => Some(self.len / self.batch_len()),
+            _ => None,
         }
     }
 
@@ -138,21 +272,24 @@ impl Sampler {
         let start = positions.start.min(end);
         let count = end - start;
         out.reserve(count as usize);
-        match self.mode {
-            Mode::Sequential => {
+        match &self.order {
+            Order::Sequential => {
                 let (_, place) = self.running(step, start);
                 sequential::extend(self.len, place, count, out);
             }
-            Mode::Iid => iid::Draws::new(self.len, self.seed, step).extend(start..end, out),
-            Mode::Cyclic => {
+            Order::Iid => iid::Draws::new(self.len, self.seed, step).extend(start..end, out),
+            Order::Cyclic => {
                 let steps = self.len / self.batch_len();
                 let place = step % steps * self.batch_len() + start;
                 cyclic::extend(self.len, self.seed, step / steps, place, count, out);
             }
-            Mode::CyclicCarry => {
+            Order::CyclicCarry => {
                 let (cycle, place) = self.running(step, start);
                 cyclic::extend(self.len, self.seed, cycle, place, count, out);
             }
+            Order::Weighted(weighted) => weighted.extend(self.seed, step, start..end, out),
+            Order::Similar(similar) => similar.extend(self.seed, self.batch_len(), step, start..end, out),
+            Order::Mixture(mixture) => mixture.extend(self.seed, step, start..end, out),
         }
     }
 
@@ -162,5 +299,14 @@ impl Sampler {
         let at = u128::from(step) * u128::from(self.batch_size) + u128::from(position);
         let len = u128::from(self.len);
         ((at / len) as u64, (at % len) as u64)
+    }
+}
+
+/// Without the weights or lengths, of which there are as many as records.
+impl fmt::Debug for Sampler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { len, batch_size, seed, .. } = self;
+        let mut f = f.debug_struct("Sampler");
+        f.field("mode", &self.mode()).field("len", len).field("batch_size", batch_size).field("seed", seed).finish()
     }
 }

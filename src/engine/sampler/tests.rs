@@ -234,6 +234,7 @@ fn index_at(sampler: &Sampler, step: u64, position: u64) -> u64 {
             shuffled(u128::from(step / steps), u128::from(place))
         }
         Mode::CyclicCarry => shuffled(running / len, running % len),
+        Mode::Weighted | Mode::SimilarLengths | Mode::Mixture => unreachable!("they have tests of their own"),
     }
 }
 
@@ -454,4 +455,118 @@ fn the_first_indices_stay_as_they_are() {
         187, 114, 238, 89, 108, 122, 222, 132,
     ];
     assert_eq!(seed_bytes(42, 1000, 7), bytes);
+}
+
+/// A sampler of each mode that draws by more than a length, over `len` records.
+fn by_more(len: u64, batch_size: u64, seed: u64) -> [Sampler; 3] {
+    let weights: Vec<f64> = (0..len).map(|i| (i % 3) as f64 + 0.5).collect();
+    let lengths: Vec<u64> = (0..len).map(|i| i * 7919 % 100).collect();
+    let sources = [(len.div_ceil(3), 0.2), (len.div_ceil(2), 0.5), (len.div_ceil(5), 0.3)];
+    [
+        Sampler::weighted(&weights, batch_size, seed).unwrap(),
+        Sampler::similar_lengths(lengths, 5, batch_size, seed).unwrap(),
+        Sampler::mixture(&sources, batch_size, seed).unwrap(),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn parts_of_weighted_similar_and_mixed_batches_are_parts_of_the_whole(
+        len in 1..400_u64, batch_size in 10..60_u64, seed: u64, step in any_step(), begin in 0..60_u64, count in 0..60_u64,
+    ) {
+        for sampler in by_more(len, batch_size, seed) {
+            let whole = sampler.batch(step);
+            prop_assert_eq!(whole.len() as u64, sampler.batch_len());
+            prop_assert!(whole.iter().all(|index| *index < sampler.len()));
+            let mut part = vec![7];
+            sampler.batch_into(step, begin..begin + count, &mut part);
+            let end = (begin + count).min(sampler.batch_len());
+            prop_assert_eq!(&part[..], &whole[begin.min(end) as usize..end as usize], "{:?}", sampler);
+            let mode = sampler.mode();
+            prop_assert!(Sampler::new(mode, len, batch_size, seed).is_err());
+        }
+    }
+
+    #[test]
+    fn similar_lengths_draw_each_record_once_a_cycle_in_batches_that_are_alike(
+        lengths in prop::collection::vec(0..1000_u64, 1..500), batch_size in 1..40_u64, window in 1..9_u64, seed: u64, cycle in 0..9_u64,
+    ) {
+        let len = lengths.len() as u64;
+        let sampler = Sampler::similar_lengths(lengths.clone(), window, batch_size, seed).unwrap();
+        let steps = sampler.steps_per_cycle().unwrap();
+        let batches: Vec<Vec<u64>> = (cycle * steps..(cycle + 1) * steps).map(|step| sampler.batch(step)).collect();
+        let drawn: HashSet<u64> = batches.iter().flatten().copied().collect();
+        prop_assert_eq!(drawn.len() as u64, steps * sampler.batch_len());
+        // It is the window's records, sorted, in pieces: no two batches of one overlap by more than an end.
+        let mut places = permutation(len, seed, cycle);
+        places.truncate((steps * sampler.batch_len()) as usize);
+        for (batches, places) in batches.chunks(window as usize).zip(places.chunks((window * sampler.batch_len()) as usize)) {
+            let mut found: Vec<Vec<u64>> = batches.iter().map(|batch| {
+                let mut of: Vec<u64> = batch.iter().map(|record| lengths[*record as usize]).collect();
+                of.sort_unstable();
+                of
+            }).collect();
+            found.sort();
+            let mut wanted: Vec<u64> = places.iter().map(|record| lengths[*record as usize]).collect();
+            wanted.sort_unstable();
+            prop_assert_eq!(found.concat(), wanted);
+        }
+    }
+
+    #[test]
+    fn a_mixture_gives_each_source_its_share_and_each_record_once_a_cycle(
+        sources in prop::collection::vec((1..90_u64, 0.05..1_f64), 1..5), batch_size in 1..100_u64, seed: u64,
+    ) {
+        let sampler = Sampler::mixture(&sources, batch_size, seed).unwrap();
+        let total: f64 = sources.iter().map(|(_, weight)| weight).sum();
+        let steps = 60;
+        let mut drawn = vec![Vec::new(); sources.len()];
+        for step in 0..steps {
+            for index in sampler.batch(step) {
+                let mut within = index;
+                let source = sources.iter().position(|(len, _)| {
+                    let here = within < *len;
+                    if !here { within -= len }
+                    here
+                });
+                drawn[source.unwrap()].push(within);
+            }
+            for (drawn, (_, weight)) in drawn.iter().zip(&sources) {
+                let wanted = weight / total * ((step + 1) * batch_size) as f64;
+                // One place, and what the rounding of the weights adds up to.
+                prop_assert!((drawn.len() as f64 - wanted).abs() < 1.0 + 1e-3 * wanted, "{} for {wanted}", drawn.len());
+            }
+        }
+        for (drawn, (len, _)) in drawn.iter().zip(&sources) {
+            // Batches are shuffled, so a cycle's end may fall within one: the counts say as much.
+            let mut counts = vec![0_u64; *len as usize];
+            drawn.iter().for_each(|&record| counts[record as usize] += 1);
+            let cycles = drawn.len() as u64 / len;
+            prop_assert!(counts.iter().all(|count| (cycles..=cycles + 1).contains(count)), "{counts:?}");
+        }
+    }
+}
+
+#[test]
+fn weights_are_the_chances_of_their_records() {
+    for weights in [vec![1.0], vec![0.0, 1.0], vec![1e-300, 3e-300], vec![1e300; 7], vec![0.1, 0.2, 0.3, 0.0, 0.4]] {
+        let sampler = Sampler::weighted(&weights, 1000, 7).unwrap();
+        let mut counts = vec![0_u64; weights.len()];
+        (0..200).flat_map(|step| sampler.batch(step)).for_each(|record| counts[record as usize] += 1);
+        let total: f64 = weights.iter().map(|weight| weight / weights.iter().fold(0.0, |a: f64, b| a.max(*b))).sum();
+        let largest = weights.iter().fold(0.0, |a: f64, b| a.max(*b));
+        let expected: Vec<f64> = weights.iter().map(|weight| weight / largest / total * 200_000.0).collect();
+        let possible = || counts.iter().zip(&expected).filter(|(_, expected)| **expected > 0.0);
+        assert!(counts.iter().zip(&weights).all(|(count, weight)| *weight > 0.0 || *count == 0), "{counts:?}");
+        let chi_square: f64 = possible().map(|(count, expected)| (*count as f64 - expected).powi(2) / expected).sum();
+        let freedom = possible().count() as f64 - 1.0;
+        assert!(freedom == 0.0 || is_plausible(chi_square, freedom), "{weights:?}: {counts:?}");
+    }
+    // Many records, a few of them without a weight: none of those is ever drawn.
+    let weights: Vec<f64> = (0..10_007).map(|i| if i % 10 == 0 { 0.0 } else { 1.0 / f64::from(i + 1) }).collect();
+    let sampler = Sampler::weighted(&weights, 8192, 3).unwrap();
+    assert!((0..100).flat_map(|step| sampler.batch(step)).all(|record| weights[record as usize] > 0.0));
+    for wrong in [vec![], vec![0.0, 0.0], vec![1.0, -1.0], vec![f64::NAN], vec![f64::INFINITY]] {
+        assert!(Sampler::weighted(&wrong, 8, 1).is_err(), "{wrong:?}");
+    }
 }
