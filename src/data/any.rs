@@ -1,5 +1,6 @@
 //! Whatever is there, as bytes: for tools.
 
+use std::fmt;
 use std::path::Path;
 
 use serde::de::DeserializeOwned;
@@ -28,10 +29,24 @@ use crate::error::Result;
 /// assert_eq!(found.gather(&[1])?.bytes.len(), 8);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug)]
 pub struct AnyDataset {
     store: Store,
     schema: Option<Schema>,
+}
+
+impl fmt::Debug for AnyDataset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("AnyDataset");
+        shown.field("path", &self.path()).field("records", &self.len());
+        if let Some(schema) = &self.schema {
+            shown
+                .field("kind", &format_args!("{}", schema.kind().name()))
+                .field("dtype", &format_args!("{}", schema.dtype()))
+                .field("item_shape", &schema.item_shape())
+                .field("codec", &format_args!("{}", schema.codec().name()));
+        }
+        shown.finish()
+    }
 }
 
 impl AnyDataset {

@@ -1,5 +1,6 @@
 //! Datasets whose records all have one shape.
 
+use std::fmt;
 use std::path::Path;
 
 use serde::de::DeserializeOwned;
@@ -34,9 +35,14 @@ use crate::error::{Error, Result};
 /// assert_eq!(images.read(..4)?.len(), 4);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug)]
 pub struct DenseDataset<T, S = Vec<usize>> {
     typed: Typed<T, S>,
+}
+
+impl<T, S: fmt::Debug> fmt::Debug for DenseDataset<T, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.typed.fmt(f)
+    }
 }
 
 impl<T: Element, S: Shape> Dataset for DenseDataset<T, S> {

@@ -1,5 +1,6 @@
 //! Datasets whose records have different lengths.
 
+use std::fmt;
 use std::path::Path;
 
 use serde::de::DeserializeOwned;
@@ -37,9 +38,14 @@ use crate::error::Result;
 /// assert_eq!(lengths, [1, 3]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug)]
 pub struct RaggedDataset<T, S = ()> {
     typed: Typed<T, S>,
+}
+
+impl<T, S: fmt::Debug> fmt::Debug for RaggedDataset<T, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.typed.fmt(f)
+    }
 }
 
 impl<T: Element, S: Shape> Dataset for RaggedDataset<T, S> {

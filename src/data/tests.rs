@@ -366,3 +366,31 @@ fn a_flipped_byte_of_a_scalar_is_found_by_a_loader_that_verifies() {
     let bad = AnyDataset::open(&path).unwrap().verify(|_| {}).unwrap().bad;
     assert!(bad.len() <= 64, "{} records share the checksum", bad.len());
 }
+
+#[test]
+fn debug_of_a_dataset_says_what_it_holds_and_where() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("points");
+    let points = DenseDataset::<f32, [usize; 1]>::create(&path, [2]).unwrap();
+    points.append(&[0.0; 6]).unwrap();
+    let holds = "item_shape: [2], codec: zstd }";
+    assert_eq!(format!("{points:?}"), format!("DenseDataset {{ path: {path:?}, records: 3, dtype: f32, {holds}"));
+    points.close().unwrap();
+    let any = AnyDataset::open(&path).unwrap();
+    assert_eq!(
+        format!("{any:?}"),
+        format!("AnyDataset {{ path: {path:?}, records: 3, kind: dense, dtype: <f4, {holds}")
+    );
+    let path = directory.path().join("tokens");
+    let tokens = RaggedDataset::<u16>::create(&path, ()).unwrap();
+    assert_eq!(
+        format!("{tokens:?}"),
+        format!("RaggedDataset {{ path: {path:?}, records: 0, dtype: u16, item_shape: (), codec: zstd }}")
+    );
+    let path = directory.path().join("raw");
+    crate::Store::create(&path, Codec::Raw).unwrap();
+    assert_eq!(
+        format!("{:?}", AnyDataset::open(&path).unwrap()),
+        format!("AnyDataset {{ path: {path:?}, records: 0 }}")
+    );
+}

@@ -1,5 +1,6 @@
 //! What dense and ragged datasets share: a store whose schema has been checked against the types.
 
+use std::fmt;
 use std::marker::PhantomData;
 use std::path::Path;
 
@@ -10,7 +11,6 @@ use crate::engine::store::Store;
 use crate::error::{Corruption, Error, Result};
 
 /// A store of records of rows of `item_shape`, of elements `T`.
-#[derive(Debug)]
 pub struct Typed<T, S> {
     pub(super) store: Store,
     pub(super) schema: Schema,
@@ -19,6 +19,23 @@ pub struct Typed<T, S> {
     pub(super) item_len: usize,
     pub(super) order: ByteOrder,
     element: PhantomData<T>,
+}
+
+/// What a dataset shows of itself: what it holds and where, not how it is open.
+impl<T, S: fmt::Debug> fmt::Debug for Typed<T, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let schema = &self.schema;
+        let mut shown = f.debug_struct(match schema.kind() {
+            Kind::Dense => "DenseDataset",
+            Kind::Ragged => "RaggedDataset",
+        });
+        shown.field("path", &self.store.path()).field("records", &self.store.len());
+        match schema.element() {
+            Some((element, _)) => shown.field("dtype", &format_args!("{element}")),
+            None => shown.field("dtype", &format_args!("{}", schema.dtype())),
+        };
+        shown.field("item_shape", &self.item_shape).field("codec", &format_args!("{}", schema.codec().name())).finish()
+    }
 }
 
 impl<T: Element, S: Shape> Typed<T, S> {
