@@ -51,6 +51,11 @@ impl fmt::Debug for AnyDataset {
 
 impl AnyDataset {
     /// Opens what is there for reading.
+    ///
+    /// # Errors
+    /// [`Error::NotAStore`](crate::Error::NotAStore), [`Error::Corrupt`](crate::Error::Corrupt), also of a damaged schema,
+    /// [`Error::Unsupported`](crate::Error::Unsupported) for another version of the format,
+    /// [`Error::Locked`](crate::Error::Locked) while records are being moved, [`Error::Io`](crate::Error::Io).
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::open_with(StoreOptions::new(), path.as_ref())
     }
@@ -97,7 +102,10 @@ impl AnyDataset {
         self.schema.iter().flat_map(Schema::metadata_keys)
     }
 
-    /// The metadata under `key`, `None` where there is none. An error where it is no `M`.
+    /// The metadata under `key`, `None` where there is none.
+    ///
+    /// # Errors
+    /// Where what is there is no `M`.
     pub fn metadata<M: DeserializeOwned>(&self, key: &str) -> Result<Option<M>> {
         self.schema.as_ref().map_or(Ok(None), |schema| schema.metadata(self.path(), key))
     }
@@ -117,7 +125,10 @@ impl AnyDataset {
         self.store.is_empty()
     }
 
-    /// Counts records and bytes: a scan of the whole table.
+    /// Counts records and stored bytes: a scan of the whole table, 16 bytes a record.
+    ///
+    /// # Errors
+    /// As [`Store::stats`].
     pub fn stats(&self) -> Result<Stats> {
         self.store.stats()
     }
@@ -145,22 +156,34 @@ impl AnyDataset {
         self.store.has_dict()
     }
 
-    /// The length of each record in bytes.
+    /// The length of each record in bytes, before compression.
+    ///
+    /// # Errors
+    /// As [`Store::lengths`].
     pub fn lengths(&self, indices: &[u64]) -> Result<Vec<u64>> {
         self.store.lengths(indices)
     }
 
     /// The bytes of one record.
+    ///
+    /// # Errors
+    /// As [`Store::gather`].
     pub fn get(&self, index: u64) -> Result<Vec<u8>> {
         self.store.get(index)
     }
 
     /// The bytes of records, in the order of `indices`, which may repeat.
+    ///
+    /// # Errors
+    /// As [`Store::gather`].
     pub fn gather(&self, indices: &[u64]) -> Result<Records> {
         self.store.gather(indices)
     }
 
     /// The same into `records`, whose memory is used again.
+    ///
+    /// # Errors
+    /// As [`Store::gather`]. `records` is empty then.
     pub fn gather_into(&self, indices: &[u64], records: &mut Records) -> Result<()> {
         self.store.gather_into(indices, records)
     }
