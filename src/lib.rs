@@ -93,8 +93,8 @@ pub use loader::{
     Native, OnCorrupt, Pass, StepContext, Stream, StreamPart,
 };
 
-/// The README's code.
-#[cfg(doctest)]
+/// The README's code, with the default features.
+#[cfg(all(doctest, feature = "ndarray"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
 

@@ -256,6 +256,23 @@ fn anchor(heading: &str) -> String {
 }
 
 #[test]
+fn the_guide_says_what_to_do_about_each_error() {
+    let code = read("src/error.rs");
+    let variants = code.split("pub enum Error {").nth(1).unwrap().split("\n}").next().unwrap();
+    let names = variants
+        .lines()
+        .filter_map(|line| line.strip_prefix("    "))
+        .filter(|line| line.starts_with(char::is_uppercase));
+    let names: Vec<&str> = names.map(|line| line.split([' ', '(', ',']).next().unwrap()).collect();
+    assert!(names.len() >= 18, "{names:?}");
+    let guide = read("docs/guide.md");
+    let table = guide.split("| variant |").nth(1).unwrap().split("\n\n").next().unwrap();
+    for name in names {
+        assert!(table.contains(&format!("`{name}`")), "docs/guide.md does not say what to do about Error::{name}");
+    }
+}
+
+#[test]
 fn readme_and_the_crate_page_list_the_features_of_the_manifest() {
     let manifest = read("Cargo.toml");
     let section = manifest.split("[features]").nth(1).unwrap().split("\n[").next().unwrap();
