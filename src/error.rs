@@ -12,7 +12,16 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 ///
 /// It is `Clone`, so that a loader can hand the same failure to every later call, and each variant says where
 /// (a path, a record, a step) and what was expected beside what was found.
-#[derive(Debug, Clone, thiserror::Error)]
+///
+/// `Debug` gives the message that `Display` gives: a `main` that returns this error, and an `unwrap`, show it as one line
+/// for people. A program that wants the parts matches on the variant.
+///
+/// ```
+/// let error = loaderx::Store::open("nowhere").unwrap_err();
+/// assert_eq!(format!("{error:?}"), "nowhere is not a record store: nothing is there");
+/// assert!(matches!(error, loaderx::Error::NotAStore { .. }));
+/// ```
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The operating system refused an operation on a file.
@@ -198,6 +207,12 @@ impl fmt::Display for Corruption {
     }
 }
 
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 impl Error {
     /// Closure for `map_err` on an I/O result.
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
@@ -243,5 +258,28 @@ impl Error {
     /// The dictionary is missing or cannot be had.
     pub(crate) fn dictionary(path: &Path, reason: impl Into<String>) -> Error {
         Error::Dictionary { path: path.to_path_buf(), reason: reason.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_is_the_message_with_all_that_led_to_it() {
+        let torn = Error::Corrupt(Box::new(Corruption {
+            path: "images".into(),
+            record: Some(7),
+            chunk: Some(0),
+            offset: Some(4096),
+            expected: "the checksum".into(),
+            found: "another one".into(),
+        }));
+        let error = Error::Step { step: 3, source: Box::new(torn) };
+        let message =
+            "step 3: images is corrupt: record 7, chunk 0, offset 4096: expected the checksum, found another one";
+        assert_eq!(error.to_string(), message);
+        assert_eq!(format!("{error:?}"), message);
+        assert_eq!(format!("{error:#?}"), message);
     }
 }

@@ -13,28 +13,27 @@
 //!
 //! # A first loop
 //!
-//! ```standalone_crate
+//! Two arrays that NumPy has saved, `images.npy` of shape (n, 28, 28) and `labels.npy` of shape (n,), both uint8:
+//!
+//! ```
 //! use loaderx::{DataLoader, DenseDataset, Import};
 //!
 //! # let dir = tempfile::tempdir()?;
 //! # std::env::set_current_dir(&dir)?;
-//! # for (name, shape) in [("images", "(600, 28, 28)"), ("labels", "(600,)")] {
-//! #     let header = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}}}");
-//! #     let mut npy = [b"\x93NUMPY\x01\x00\x76\x00", header.as_bytes()].concat();
-//! #     npy.resize(128, b' ');
-//! #     npy.resize(128 + if name == "images" { 600 * 28 * 28 } else { 600 }, 7);
-//! #     std::fs::write(format!("{name}.npy"), npy)?;
-//! # }
-//! // Once: np.save("images.npy", …) of shape (n, 28, 28) and np.save("labels.npy", …) of shape (n,), both uint8.
+//! # DenseDataset::<u8, [usize; 2]>::create("i", [28, 28])?.append(&vec![7; 600 * 28 * 28])?;
+//! # DenseDataset::<u8, ()>::create("l", ())?.append(&vec![7; 600])?;
+//! # loaderx::export_npy("i", "images.npy")?;
+//! # loaderx::export_npy("l", "labels.npy")?;
+//! // Once: each row along the first axis becomes a record of a store, a directory that stays.
 //! Import::new().npy("images.npy", "images")?;
 //! Import::new().npy("labels.npy", "labels")?;
 //!
-//! // Then, in every run:
+//! // Then, in every run. The types are checked against what the stores hold.
 //! let images = DenseDataset::<u8, [usize; 2]>::open("images")?;
 //! let labels = DenseDataset::<u8, ()>::open("labels")?;
 //! let loader = DataLoader::builder((images, labels)).batch_size(256).seed(42).build()?;
 //! for batch in loader.take(100) {
-//!     let (images, labels) = batch?;
+//!     let (images, labels) = batch?; // (256, 28, 28) and (256): the same records in both
 //! #   #[cfg(feature = "ndarray")] {
 //!     let (images, labels) = (images.into_ndarray(), labels.into_ndarray());
 //!     assert_eq!((images.dim(), labels.dim()), ((256, 28, 28), 256));
@@ -43,17 +42,27 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! The loader never ends: `take(n)`, or stop when the model is good. [`pass`](DataLoader::pass) gives every record once.
+//!
+//! # Where to go on
+//!
+//! - [`guide`]: dense or ragged, choosing a codec, several streams, resuming, several ranks, Burn, Candle, serving,
+//!   analytics, what errors mean, and which side waits; each with a whole program.
+//! - [`migration`]: what the calls of Python's loaderx, torch's `DataLoader`, Burn's and candle-datasets become.
+//! - In the package: `examples/`, and in `docs/` the design, the format on disk, what is promised and which test shows
+//!   it, and benchmarks.
+//!
 //! # Features
 //!
 //! | feature | default | what it adds |
 //! |---|---|---|
-//! | `ndarray` | yes | batches as `ndarray` arrays, without a copy |
-//! | `burn` | no | Burn: batches as data and tensors, datasets as its `Dataset`, the loader as its `DataLoader` |
-//! | `burn-flex` | no | Burn's CPU backend, for the mnist example |
-//! | `candle` | no | batches as Candle tensors, without a copy on the CPU; ragged ones padded or packed |
+//! | `ndarray` | yes | `Ndarray`, `DenseBatch::into_ndarray`, `DenseDataset::append_array`: `ndarray` arrays, without a copy |
+//! | `candle` | no | `Candle`, `DenseBatch::into_candle`: Candle tensors, without a copy on the CPU; ragged ones padded or packed |
+//! | `burn` | no | `Burn`, `BurnData`, `DataLoader::into_burn`: Burn's data and tensors, its `Dataset` and its `DataLoader`. It has no backend: your own `burn` brings one |
+//! | `burn-flex` | no | `burn` with its CPU backend and autodiff, for the mnist example |
 //! | `cli` | no | the command line `loaderx` |
-
-#![deny(missing_docs)]
+//!
+//! Without any of them, batches are plain vectors with a shape: [`DenseBatch`] and [`RaggedBatch`].
 
 #[cfg(not(all(target_pointer_width = "64", target_endian = "little")))]
 compile_error!("loaderx maps its files as they are: it needs a 64-bit little-endian target");
@@ -84,7 +93,20 @@ pub use loader::{
     Mixture, NamedBatch, NamedStreams, Native, OnCorrupt, Pass, StepContext, Stream, StreamPart, Subset,
 };
 
-/// The README's code, compiled.
-#[cfg(doctest)]
+/// The README's code, with the default features.
+#[cfg(all(doctest, feature = "ndarray"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+// The first definition of a link holds: here the module, in the files the file.
+#[cfg(any(doc, doctest))]
+#[doc = "[migration]: crate::migration"]
+#[doc = ""]
+#[doc = include_str!("../docs/guide.md")]
+pub mod guide {}
+
+#[cfg(any(doc, doctest))]
+#[doc = "[guide]: crate::guide"]
+#[doc = ""]
+#[doc = include_str!("../docs/migration.md")]
+pub mod migration {}

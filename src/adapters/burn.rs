@@ -30,6 +30,8 @@ use crate::loader::{Adapter, DataLoader, Format, LoaderState, Pass};
 /// A backend that does not have the element type panics, which the loader gives as an error of the step: change the
 /// type in a `map`. The item shape is `()` or `[usize; N]`, from which the tensor has its rank; for `Vec<usize>` there is
 /// [`BurnData`]. Ragged batches are padded in a `map`.
+///
+/// Needs the feature `burn`.
 #[derive(Debug, Clone)]
 pub struct Burn(pub Device);
 
@@ -51,10 +53,14 @@ pub struct Burn(pub Device);
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// Needs the feature `burn`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct BurnData;
 
 /// An element type as Burn's: every [`Element`] is one.
+///
+/// Needs the feature `burn`.
 pub trait BurnElement: Element + burn::tensor::Element {
     /// The kind of tensor that holds it.
     type Kind: Basic + 'static;
@@ -75,6 +81,8 @@ kinds! {
 }
 
 /// A record shape with the type of a tensor of such records: `()` has `Tensor<1, K>`, `[usize; 2]` has `Tensor<3, K>`.
+///
+/// Needs the feature `burn`.
 pub trait BurnShape: Shape {
     /// The tensor with the batch axis in front.
     type Tensor<K: Basic + 'static>: 'static;
@@ -98,6 +106,7 @@ macro_rules! shapes {
 
 shapes!(() => 1, [usize; 1] => 2, [usize; 2] => 3, [usize; 3] => 4, [usize; 4] => 5, [usize; 5] => 6);
 
+/// With the feature `burn`.
 impl<T: BurnElement, S: Shape> DenseBatch<T, S> {
     /// The batch as Burn's data, the batch axis first. The vector moves into it.
     pub fn into_burn_data(self) -> TensorData {
@@ -145,6 +154,8 @@ impl<T: BurnElement, S: BurnShape> Format<DenseBatch<T, S>> for Burn {
 }
 
 /// One record of a dataset, as an item of Burn's [`Dataset`].
+///
+/// Needs the feature `burn`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BurnItem<T, S> {
     /// Its elements.
@@ -199,6 +210,8 @@ fn wide(indexes: Vec<usize>) -> Vec<u64> {
 /// Stacks items of one shape into a tensor, for Burn's own loaders over a [`DenseDataset`].
 ///
 /// A batcher cannot return an error: no items at all, or items of different shapes, are a panic.
+///
+/// Needs the feature `burn`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct BurnBatcher;
 
@@ -217,6 +230,7 @@ impl<T: BurnElement, S: BurnShape> Batcher<BurnItem<T, S>, S::Tensor<T::Kind>> f
 /// What makes Burn's batch of a loader's, on the device that Burn says.
 type OnDevice<H, O> = Arc<dyn Fn(H, &Device) -> O + Send + Sync>;
 
+/// With the feature `burn`.
 impl<H: 'static> DataLoader<H> {
     /// The loader as Burn's `DataLoader`, for training: each epoch is the next `steps` steps, and goes on where the one
     /// before ended. `on_device` makes the model's batch of the loader's, in the thread that trains; what the loader
@@ -303,6 +317,8 @@ impl<H: 'static> DataLoader<H> {
 ///   records, is shared. Where the parts are not equal, or do not share a batch evenly, the first `next` says so.
 /// - `to_device` and `slice` begin at the epoch at which this loader stands, and count their own from there.
 /// - A failure takes the place of every batch that is left of its epoch.
+///
+/// Needs the feature `burn`.
 pub struct BurnLoader<H: 'static, O> {
     /// The error of an impossible slice.
     source: Result<Arc<Source<H>>>,
@@ -466,6 +482,8 @@ impl<H: 'static, O> Drop for Epoch<'_, H, O> {
 ///
 /// `slice(start, end)` gives the records from `start` up to `end`; where they are not there, the first `next` says so. A
 /// failure takes the place of every batch that is left.
+///
+/// Needs the feature `burn`.
 pub struct BurnPass<H: 'static, O> {
     loader: Arc<DataLoader<H>>,
     /// The error of an impossible slice.

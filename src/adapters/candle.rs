@@ -45,10 +45,14 @@ use crate::loader::{Adapter, Format};
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// Needs the feature `candle`.
 #[derive(Debug, Clone)]
 pub struct Candle(pub Device);
 
 /// As [`Candle`], and ragged batches of elements `T` padded to their longest record: [`Candle::padded`] makes it.
+///
+/// Needs the feature `candle`.
 #[derive(Debug, Clone)]
 pub struct CandlePadded<T> {
     device: Device,
@@ -56,10 +60,14 @@ pub struct CandlePadded<T> {
 }
 
 /// As [`Candle`], and ragged batches end to end: [`Candle::packed`] makes it.
+///
+/// Needs the feature `candle`.
 #[derive(Debug, Clone)]
 pub struct CandlePacked(Device);
 
 /// A ragged batch, each record filled up at its end to the length of the longest.
+///
+/// Needs the feature `candle`.
 #[derive(Debug, Clone)]
 pub struct PaddedTensor {
     /// The rows of each record: (records, longest, item shape…).
@@ -69,6 +77,8 @@ pub struct PaddedTensor {
 }
 
 /// A ragged batch, its records end to end, as variable-length attention takes them.
+///
+/// Needs the feature `candle`.
 #[derive(Debug, Clone)]
 pub struct PackedTensor {
     /// The rows of all records: (rows, item shape…). The gathered vector itself, where [`Candle`] moves it.
@@ -93,6 +103,8 @@ impl Candle {
 }
 
 /// An element type and what stands for it in Candle: every [`Element`] is one.
+///
+/// Needs the feature `candle`.
 pub trait CandleElement: Element {
     /// The type of the tensor's elements: see the table at [`Candle`].
     type Counterpart: WithDType;
@@ -137,6 +149,8 @@ fn signed(values: Vec<u64>) -> Result<Vec<i64>> {
 }
 
 /// What a worker hands over: the elements and the shape of a tensor.
+///
+/// Needs the feature `candle`.
 #[derive(Debug)]
 pub struct CandleHost<C> {
     values: Vec<C>,
@@ -154,6 +168,7 @@ fn dense_host<T: CandleElement, S: Shape>(batch: DenseBatch<T, S>) -> Result<Can
     Ok(CandleHost { values: T::counterparts(batch.into_values())?, shape })
 }
 
+/// With the feature `candle`.
 impl<T: CandleElement, S: Shape> DenseBatch<T, S> {
     /// The batch as a tensor on `device`, the batch axis first. On the CPU the vector moves into it, where [`Candle`]
     /// has the element type.

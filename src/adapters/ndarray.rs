@@ -24,6 +24,8 @@ use crate::loader::{Adapter, Format};
 /// assert_eq!(batch.map(|images| images.dim()), Some((32, 28, 28)));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// Needs the feature `ndarray`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Ndarray;
 
@@ -57,6 +59,8 @@ impl<T: Element, S: Shape> Format<RaggedBatch<T, S>> for Ndarray {
 
 /// A record shape with the dimension of a batch of such records: `()` has `Ix1`, `[usize; 2]` has `Ix3`, `Vec<usize>`
 /// has `IxDyn`.
+///
+/// Needs the feature `ndarray`.
 pub trait ArrayShape: Shape {
     /// The dimension with the batch axis, or the axis of rows, in front.
     type Batch: Dimension;
@@ -95,6 +99,7 @@ impl ArrayShape for Vec<usize> {
 /// Why the conversions below do not fail.
 const CHECKED: &str = "a batch's values fill its shape: that is checked where it is made";
 
+/// With the feature `ndarray`.
 impl<T: Element, S: ArrayShape> DenseBatch<T, S> {
     /// The batch as an array, the batch axis first. The vector moves into it, without a copy.
     ///
@@ -117,6 +122,7 @@ impl<T: Element, S: ArrayShape> DenseBatch<T, S> {
     }
 }
 
+/// With the feature `ndarray`.
 impl<T: Element, S: ArrayShape> RaggedBatch<T, S> {
     /// Record `i` of the batch seen as an array, the axis of rows first.
     pub fn view(&self, i: usize) -> Option<ArrayView<'_, T, S::Batch>> {
@@ -131,11 +137,13 @@ impl<T: Element, S: ArrayShape> RaggedBatch<T, S> {
     }
 }
 
+/// With the feature `ndarray`.
 impl<T: Element, S: ArrayShape> DenseDataset<T, S> {
     /// Appends the records of an array, which lie along its first axis, and gives the index of the first. An array in
     /// standard layout is not copied first.
     ///
-    /// An error where the other axes are not the item shape.
+    /// # Errors
+    /// As [`append`](DenseDataset::append), and [`Error::Invalid`] where the other axes are not the item shape.
     pub fn append_array(&self, array: &ArrayRef<T, S::Batch>) -> Result<u64> {
         let item_shape = self.item_shape().dims();
         let Some((&rows, _)) = array.shape().split_first().filter(|(_, item)| *item == item_shape) else {

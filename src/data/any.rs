@@ -1,5 +1,6 @@
 //! Whatever is there, as bytes: for tools.
 
+use std::fmt;
 use std::path::Path;
 
 use serde::de::DeserializeOwned;
@@ -28,14 +29,33 @@ use crate::error::Result;
 /// assert_eq!(found.gather(&[1])?.bytes.len(), 8);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug)]
 pub struct AnyDataset {
     store: Store,
     schema: Option<Schema>,
 }
 
+impl fmt::Debug for AnyDataset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("AnyDataset");
+        shown.field("path", &self.path()).field("records", &self.len());
+        if let Some(schema) = &self.schema {
+            shown
+                .field("kind", &format_args!("{}", schema.kind().name()))
+                .field("dtype", &format_args!("{}", schema.dtype()))
+                .field("item_shape", &schema.item_shape())
+                .field("codec", &format_args!("{}", schema.codec().name()));
+        }
+        shown.finish()
+    }
+}
+
 impl AnyDataset {
     /// Opens what is there for reading.
+    ///
+    /// # Errors
+    /// [`Error::NotAStore`](crate::Error::NotAStore), [`Error::Corrupt`](crate::Error::Corrupt), also of a damaged schema,
+    /// [`Error::Unsupported`](crate::Error::Unsupported) for another version of the format,
+    /// [`Error::Locked`](crate::Error::Locked) while records are being moved, [`Error::Io`](crate::Error::Io).
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::open_with(StoreOptions::new(), path.as_ref())
     }
@@ -82,7 +102,10 @@ impl AnyDataset {
         self.schema.iter().flat_map(Schema::metadata_keys)
     }
 
-    /// The metadata under `key`, `None` where there is none. An error where it is no `M`.
+    /// The metadata under `key`, `None` where there is none.
+    ///
+    /// # Errors
+    /// Where what is there is no `M`.
     pub fn metadata<M: DeserializeOwned>(&self, key: &str) -> Result<Option<M>> {
         self.schema.as_ref().map_or(Ok(None), |schema| schema.metadata(self.path(), key))
     }
@@ -102,7 +125,10 @@ impl AnyDataset {
         self.store.is_empty()
     }
 
-    /// Counts records and bytes: a scan of the whole table.
+    /// Counts records and stored bytes: a scan of the whole table, 16 bytes a record.
+    ///
+    /// # Errors
+    /// As [`Store::stats`].
     pub fn stats(&self) -> Result<Stats> {
         self.store.stats()
     }
@@ -130,22 +156,34 @@ impl AnyDataset {
         self.store.has_dict()
     }
 
-    /// The length of each record in bytes.
+    /// The length of each record in bytes, before compression.
+    ///
+    /// # Errors
+    /// As [`Store::lengths`].
     pub fn lengths(&self, indices: &[u64]) -> Result<Vec<u64>> {
         self.store.lengths(indices)
     }
 
     /// The bytes of one record.
+    ///
+    /// # Errors
+    /// As [`Store::gather`].
     pub fn get(&self, index: u64) -> Result<Vec<u8>> {
         self.store.get(index)
     }
 
     /// The bytes of records, in the order of `indices`, which may repeat.
+    ///
+    /// # Errors
+    /// As [`Store::gather`].
     pub fn gather(&self, indices: &[u64]) -> Result<Records> {
         self.store.gather(indices)
     }
 
     /// The same into `records`, whose memory is used again.
+    ///
+    /// # Errors
+    /// As [`Store::gather`]. `records` is empty then.
     pub fn gather_into(&self, indices: &[u64], records: &mut Records) -> Result<()> {
         self.store.gather_into(indices, records)
     }

@@ -27,7 +27,10 @@ pub struct DenseBatch<T, S = Vec<usize>> {
 }
 
 impl<T: Element, S: Shape> DenseBatch<T, S> {
-    /// A batch of `rows` records of `item_shape`. An error unless `values` holds as many elements.
+    /// A batch of `rows` records of `item_shape`, which lie end to end in `values`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] unless `values` holds as many elements.
     pub fn new(rows: usize, item_shape: S, values: Vec<T>) -> Result<Self> {
         let shape = item_shape.with_rows(rows);
         if elements(shape.dims()) != Some(values.len()) {
@@ -131,7 +134,8 @@ pub struct RaggedBatch<T, S = ()> {
 impl<T: Element, S: Shape> RaggedBatch<T, S> {
     /// A batch whose record `i` is the rows `offsets[i]..offsets[i + 1]` of `values`, each of `item_shape`.
     ///
-    /// An error unless the offsets begin with 0, never fall, and end with the number of rows in `values`.
+    /// # Errors
+    /// [`Error::Invalid`] unless the offsets begin with 0, never fall, and end with the number of rows in `values`.
     pub fn new(item_shape: S, offsets: Vec<u64>, values: Vec<T>) -> Result<Self> {
         check_offsets(&offsets, item_shape.dims(), values.len())?;
         Ok(RaggedBatch { values, offsets, item_shape })
@@ -206,7 +210,9 @@ impl<T: Element, S: Shape> RaggedBatch<T, S> {
     /// The records as one dense batch of `max_len` rows each (as many as the longest has, unless given), filled up at
     /// the end with `value`, and how many rows each had before.
     ///
-    /// An error where a record is longer than `max_len`, and where the batch is empty.
+    /// # Errors
+    /// [`Error::Invalid`] where a record is longer than `max_len`, where the batch is empty, and where the result does not
+    /// fit in memory.
     #[expect(clippy::type_complexity, reason = "a name for this pair would say less")]
     pub fn pad(&self, max_len: Option<usize>, value: T) -> Result<(DenseBatch<T, S::WithRows>, Vec<u64>)> {
         let lengths = self.lengths();

@@ -1,5 +1,6 @@
 //! Datasets whose records all have one shape.
 
+use std::fmt;
 use std::path::Path;
 
 use serde::de::DeserializeOwned;
@@ -37,9 +38,14 @@ const SCAN_BYTES: usize = if cfg!(test) { 64 } else { 1 << 20 };
 /// assert_eq!(images.read(..4)?.len(), 4);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug)]
 pub struct DenseDataset<T, S = Vec<usize>> {
     typed: Typed<T, S>,
+}
+
+impl<T, S: fmt::Debug> fmt::Debug for DenseDataset<T, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.typed.fmt(f)
+    }
 }
 
 impl<T: Element, S: Shape> Dataset for DenseDataset<T, S> {
@@ -57,8 +63,12 @@ impl<T: Element, S: Shape> DenseDataset<T, S> {
 
     /// Appends records that lie end to end in `values`, and gives the index of the first.
     ///
-    /// An error where `values` is no whole number of records. What was appended can be read at once, by this handle;
-    /// it is durable after [`sync`](Self::sync).
+    /// What was appended can be read at once, by this handle; it is durable after [`sync`](Self::sync).
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where `values` is no whole number of records, or a record is over the limit;
+    /// [`Error::ReadOnly`]; [`Error::Dictionary`] before one is trained; [`Error::Unsupported`] where the format is full;
+    /// [`Error::Io`]. After an error none of the records is in the dataset.
     pub fn append(&self, values: &[T]) -> Result<u64> {
         let count = self.count(values)?;
         self.append_rows(count, values)
@@ -66,6 +76,9 @@ impl<T: Element, S: Shape> DenseDataset<T, S> {
 
     /// Appends `count` records, and gives the index of the first. This says of records without elements, too, how
     /// many there are.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append), and where `values` are not `count` records.
     pub fn append_rows(&self, count: usize, values: &[T]) -> Result<u64> {
         let typed = &self.typed;
         if count.checked_mul(typed.item_len) != Some(values.len()) {
@@ -76,22 +89,32 @@ impl<T: Element, S: Shape> DenseDataset<T, S> {
     }
 
     /// Trains the dictionary of a dataset with [`Codec::ZstdDict`] on sample records, which lie end to end in
-    /// `samples`, as for [`append`](Self::append). Records that need an older dictionary, and too few samples or
-    /// unfit ones, are an error.
+    /// `samples`, as for [`append`](Self::append).
+    ///
+    /// # Errors
+    /// [`Error::Dictionary`] where the samples are too few or unfit, and while a record needs the dictionary that is
+    /// there; [`Error::Invalid`] where `samples` is no whole number of records; [`Error::ReadOnly`]; [`Error::Io`].
     pub fn train_dict(&self, samples: &[T], size: DictSize) -> Result<()> {
         let typed = &self.typed;
         let count = self.count(samples)?;
         typed.store.train_dict_fixed(&to_stored(samples, typed.order), typed.row_bytes(), count, size)
     }
 
-    /// The records at `indices`, in that order; they may repeat.
+    /// The records at `indices`, in that order; they may repeat. The batch has the shape (`indices.len()`, item shape…).
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`]; [`Error::Corrupt`], which names the record and its place; [`Error::Dictionary`] where that
+    /// is missing; [`Error::Io`].
     pub fn gather(&self, indices: &[u64]) -> Result<DenseBatch<T, S>> {
         let mut values = Vec::new();
         gather_fixed(&self.typed.store, indices, self.typed.item_len, self.typed.order, &mut values)?;
         DenseBatch::new(indices.len(), self.typed.item_shape.clone(), values)
     }
 
-    /// The same into `batch`, whose memory is used again. An error leaves `batch` empty.
+    /// The same into `batch`, whose memory is used again.
+    ///
+    /// # Errors
+    /// As [`gather`](Self::gather). `batch` is empty then.
     pub fn gather_into(&self, indices: &[u64], batch: &mut DenseBatch<T, S>) -> Result<()> {
         // The whole shape is checked where a batch is made, and this one is made anew.
         let mut values = std::mem::take(&mut batch.values);
@@ -103,6 +126,9 @@ impl<T: Element, S: Shape> DenseDataset<T, S> {
     }
 
     /// The records that `selection` means: an index, a range, a list or a mask.
+    ///
+    /// # Errors
+    /// As [`gather`](Self::gather), and [`Error::Invalid`] for a mask of another length than the dataset's.
     pub fn read(&self, selection: impl Selection) -> Result<DenseBatch<T, S>> {
         self.gather(&selection.indices(self.len())?)
     }
@@ -125,6 +151,9 @@ impl<T: Element, S: Shape> DenseDataset<T, S> {
     }
 
     /// The length of each record that `selection` means, in bytes before compression.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
     pub fn lengths(&self, selection: impl Selection) -> Result<Vec<u64>> {
         self.typed.store.lengths(&selection.indices(self.len())?)
     }

@@ -113,12 +113,19 @@ impl<D: Dataset> DatasetOptions<D> {
         self
     }
 
-    /// Creates a dataset, its schema included, and opens it for writing. An error where something is.
+    /// Creates a dataset, its schema included, and opens it for writing; `item_shape` is the shape of one row.
+    ///
+    /// # Errors
+    /// [`Error::Exists`] where something is at `path`; [`Error::Invalid`] for an item shape that no record can have, a
+    /// level that zstd does not have, and metadata that cannot be written; [`Error::Io`].
     pub fn create(self, path: impl AsRef<Path>, item_shape: D::Shape) -> Result<D> {
         self.create_at(path.as_ref(), &item_shape)
     }
 
     /// Opens a dataset of that item shape for reading and appending, and creates it where nothing is.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create) and [`open_writable`](Self::open_writable).
     pub fn open_or_create(self, path: impl AsRef<Path>, item_shape: D::Shape) -> Result<D> {
         match self.create_at(path.as_ref(), &item_shape) {
             Err(Error::Exists { .. }) => self.item_shape(item_shape).open_writable(path),
@@ -127,12 +134,19 @@ impl<D: Dataset> DatasetOptions<D> {
     }
 
     /// Opens a dataset for reading.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] where it is not what the types and these options ask for; [`Error::NotAStore`];
+    /// [`Error::Unsupported`]; [`Error::Corrupt`]; [`Error::Locked`] while records are being moved; [`Error::Io`].
     pub fn open(self, path: impl AsRef<Path>) -> Result<D> {
         let store = StoreOptions::new().read_mode(self.read_mode).verify(self.verify).open(path)?;
         self.checked(Typed::new(store, D::KIND)?)
     }
 
     /// Opens a dataset for reading and appending.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), and [`Error::Locked`] while another handle writes.
     pub fn open_writable(self, path: impl AsRef<Path>) -> Result<D> {
         let path = path.as_ref();
         let schema = Schema::peek(path)?;

@@ -1,5 +1,6 @@
 //! Datasets whose records have different lengths.
 
+use std::fmt;
 use std::path::Path;
 
 use serde::de::DeserializeOwned;
@@ -37,9 +38,14 @@ use crate::error::Result;
 /// assert_eq!(lengths, [1, 3]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug)]
 pub struct RaggedDataset<T, S = ()> {
     typed: Typed<T, S>,
+}
+
+impl<T, S: fmt::Debug> fmt::Debug for RaggedDataset<T, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.typed.fmt(f)
+    }
 }
 
 impl<T: Element, S: Shape> Dataset for RaggedDataset<T, S> {
@@ -58,8 +64,13 @@ impl<T: Element, S: Shape> RaggedDataset<T, S> {
     /// Appends records, each a slice or vector of whole rows, and gives the index of the first. One record is
     /// `append([&record])`.
     ///
-    /// An error where a record is no whole number of rows. What was appended can be read at once, by this handle; it
-    /// is durable after [`sync`](Self::sync).
+    /// What was appended can be read at once, by this handle; it is durable after [`sync`](Self::sync).
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid) where a record is no whole number of rows, or over the limit;
+    /// [`Error::ReadOnly`](crate::Error::ReadOnly); [`Error::Dictionary`](crate::Error::Dictionary) before one is trained;
+    /// [`Error::Unsupported`](crate::Error::Unsupported) where the format is full; [`Error::Io`](crate::Error::Io). After
+    /// an error none of the records is in the dataset.
     pub fn append(&self, records: impl IntoIterator<Item = impl AsRef<[T]>>) -> Result<u64> {
         let (values, offsets) = self.packed(records)?;
         self.append_packed(&values, &offsets)
@@ -67,15 +78,21 @@ impl<T: Element, S: Shape> RaggedDataset<T, S> {
 
     /// Appends records that lie end to end: record `i` is the rows `offsets[i]..offsets[i + 1]` of `values`.
     ///
-    /// An error unless the offsets begin with 0, never fall, and end with the number of rows in `values`.
+    /// # Errors
+    /// As [`append`](Self::append), and [`Error::Invalid`](crate::Error::Invalid) unless the offsets begin with 0, never
+    /// fall, and end with the number of rows in `values`.
     pub fn append_packed(&self, values: &[T], offsets: &[u64]) -> Result<u64> {
         let offsets = self.byte_offsets(values, offsets)?;
         self.typed.store.append(&to_stored(values, self.typed.order), &offsets)
     }
 
     /// Trains the dictionary of a dataset with [`Codec::ZstdDict`] on sample records, given as for
-    /// [`append`](Self::append). Records that need an older dictionary, and too few samples or unfit ones, are an
-    /// error.
+    /// [`append`](Self::append).
+    ///
+    /// # Errors
+    /// [`Error::Dictionary`](crate::Error::Dictionary) where the samples are too few or unfit, and while a record needs
+    /// the dictionary that is there; [`Error::Invalid`](crate::Error::Invalid) where a sample is no whole number of rows;
+    /// [`Error::ReadOnly`](crate::Error::ReadOnly); [`Error::Io`](crate::Error::Io).
     pub fn train_dict(&self, samples: impl IntoIterator<Item = impl AsRef<[T]>>, size: DictSize) -> Result<()> {
         let (values, offsets) = self.packed(samples)?;
         let offsets = self.byte_offsets(&values, &offsets)?;
@@ -83,13 +100,21 @@ impl<T: Element, S: Shape> RaggedDataset<T, S> {
     }
 
     /// The records at `indices`, in that order; they may repeat.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`](crate::Error::OutOfRange); [`Error::Corrupt`](crate::Error::Corrupt), which names the record
+    /// and its place; [`Error::Dictionary`](crate::Error::Dictionary) where that is missing;
+    /// [`Error::Io`](crate::Error::Io).
     pub fn gather(&self, indices: &[u64]) -> Result<RaggedBatch<T, S>> {
         let mut batch = RaggedBatch { values: Vec::new(), offsets: vec![0], item_shape: self.typed.item_shape.clone() };
         self.gather_into(indices, &mut batch)?;
         Ok(batch)
     }
 
-    /// The same into `batch`, whose memory is used again. An error leaves `batch` empty.
+    /// The same into `batch`, whose memory is used again.
+    ///
+    /// # Errors
+    /// As [`gather`](Self::gather). `batch` is empty then.
     pub fn gather_into(&self, indices: &[u64], batch: &mut RaggedBatch<T, S>) -> Result<()> {
         batch.values.clear();
         batch.offsets.clear();
@@ -109,11 +134,18 @@ impl<T: Element, S: Shape> RaggedDataset<T, S> {
     }
 
     /// The records that `selection` means: an index, a range, a list or a mask.
+    ///
+    /// # Errors
+    /// As [`gather`](Self::gather), and [`Error::Invalid`](crate::Error::Invalid) for a mask of another length than the
+    /// dataset's.
     pub fn read(&self, selection: impl Selection) -> Result<RaggedBatch<T, S>> {
         self.gather(&selection.indices(self.len())?)
     }
 
     /// The length of each record that `selection` means, in rows.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
     pub fn lengths(&self, selection: impl Selection) -> Result<Vec<u64>> {
         let indices = selection.indices(self.len())?;
         let mut lengths = self.typed.store.lengths(&indices)?;

@@ -9,6 +9,20 @@ use crate::error::{Error, Result};
 /// (one `bool` a record).
 ///
 /// A range must lie within the dataset, and a mask must be as long as it.
+///
+/// ```
+/// use loaderx::DenseDataset;
+///
+/// # let directory = tempfile::tempdir()?;
+/// let labels = DenseDataset::<u8, ()>::create(directory.path().join("labels"), ())?;
+/// labels.append(&[10, 11, 12, 13])?;
+/// assert_eq!(labels.read(3)?.values(), [13]);
+/// assert_eq!(labels.read(1..3)?.values(), [11, 12]);
+/// assert_eq!(labels.read([3, 0, 3])?.values(), [13, 10, 13]);
+/// assert_eq!(labels.read([true, false, false, true])?.values(), [10, 13]);
+/// assert!(labels.read(2..9).is_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not select records",
     note = "records are selected by a u64, a range of u64, a list of u64 ([u64; N], &[u64], Vec<u64>) \
@@ -16,6 +30,10 @@ use crate::error::{Error, Result};
 )]
 pub trait Selection {
     /// The indices that are meant, of a dataset of `len` records. The indices of a list are not checked here.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] for a range that ends past `len`; [`Error::Invalid`] for one that ends before it begins, and for
+    /// a mask of another length than `len`.
     fn indices(&self, len: u64) -> Result<Cow<'_, [u64]>>;
 }
 

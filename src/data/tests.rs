@@ -376,4 +376,30 @@ proptest! {
         let expected: Vec<u64> = (0..).zip(&labels).filter(|(_, label)| label.0 == wanted).map(|(index, _)| index).collect();
         prop_assert_eq!(dataset.indices_where(|row| row[0] == wanted).unwrap(), expected);
     }
+#[test]
+fn debug_of_a_dataset_says_what_it_holds_and_where() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("points");
+    let points = DenseDataset::<f32, [usize; 1]>::create(&path, [2]).unwrap();
+    points.append(&[0.0; 6]).unwrap();
+    let holds = "item_shape: [2], codec: zstd }";
+    assert_eq!(format!("{points:?}"), format!("DenseDataset {{ path: {path:?}, records: 3, dtype: f32, {holds}"));
+    points.close().unwrap();
+    let any = AnyDataset::open(&path).unwrap();
+    assert_eq!(
+        format!("{any:?}"),
+        format!("AnyDataset {{ path: {path:?}, records: 3, kind: dense, dtype: <f4, {holds}")
+    );
+    let path = directory.path().join("tokens");
+    let tokens = RaggedDataset::<u16>::create(&path, ()).unwrap();
+    assert_eq!(
+        format!("{tokens:?}"),
+        format!("RaggedDataset {{ path: {path:?}, records: 0, dtype: u16, item_shape: (), codec: zstd }}")
+    );
+    let path = directory.path().join("raw");
+    crate::Store::create(&path, Codec::Raw).unwrap();
+    assert_eq!(
+        format!("{:?}", AnyDataset::open(&path).unwrap()),
+        format!("AnyDataset {{ path: {path:?}, records: 0 }}")
+    );
 }

@@ -1,5 +1,6 @@
 //! What dense and ragged datasets share: a store whose schema has been checked against the types.
 
+use std::fmt;
 use std::marker::PhantomData;
 use std::path::Path;
 
@@ -10,7 +11,6 @@ use crate::engine::store::Store;
 use crate::error::{Corruption, Error, Result};
 
 /// A store of records of rows of `item_shape`, of elements `T`.
-#[derive(Debug)]
 pub struct Typed<T, S> {
     pub(super) store: Store,
     pub(super) schema: Schema,
@@ -19,6 +19,23 @@ pub struct Typed<T, S> {
     pub(super) item_len: usize,
     pub(super) order: ByteOrder,
     element: PhantomData<T>,
+}
+
+/// What a dataset shows of itself: what it holds and where, not how it is open.
+impl<T, S: fmt::Debug> fmt::Debug for Typed<T, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let schema = &self.schema;
+        let mut shown = f.debug_struct(match schema.kind() {
+            Kind::Dense => "DenseDataset",
+            Kind::Ragged => "RaggedDataset",
+        });
+        shown.field("path", &self.store.path()).field("records", &self.store.len());
+        match schema.element() {
+            Some((element, _)) => shown.field("dtype", &format_args!("{element}")),
+            None => shown.field("dtype", &format_args!("{}", schema.dtype())),
+        };
+        shown.field("item_shape", &self.item_shape).field("codec", &format_args!("{}", schema.codec().name())).finish()
+    }
 }
 
 impl<T: Element, S: Shape> Typed<T, S> {
@@ -102,24 +119,40 @@ macro_rules! shared_methods {
             DatasetOptions::new()
         }
 
-        /// Creates a dataset, compressed with zstd, and opens it for writing. An error where something is.
+        /// Creates a dataset, compressed with zstd, and opens it for writing; `item_shape` is the shape of one row.
+        ///
+        /// # Errors
+        /// [`Error::Exists`](crate::Error::Exists) where something is at `path`; [`Error::Invalid`](crate::Error::Invalid)
+        /// for an item shape that no record can have; [`Error::Io`](crate::Error::Io).
         pub fn create(path: impl AsRef<Path>, item_shape: S) -> Result<Self> {
             Self::options().create(path, item_shape)
         }
 
         /// Opens a dataset for reading and appending, and creates it where nothing is.
+        ///
+        /// # Errors
+        /// As [`create`](Self::create) and [`open_writable`](Self::open_writable), and
+        /// [`Error::Mismatch`](crate::Error::Mismatch) where it has another item shape.
         pub fn open_or_create(path: impl AsRef<Path>, item_shape: S) -> Result<Self> {
             Self::options().open_or_create(path, item_shape)
         }
 
         /// Opens a dataset for reading.
         ///
-        /// [`Error::Mismatch`](crate::Error::Mismatch) says what it holds, where that is not what the types ask for.
+        /// # Errors
+        /// [`Error::NotAStore`](crate::Error::NotAStore); [`Error::Mismatch`](crate::Error::Mismatch), which says what it
+        /// holds, where that is not what the types ask for; [`Error::Unsupported`](crate::Error::Unsupported) for dtypes
+        /// that are none of the element types; [`Error::Corrupt`](crate::Error::Corrupt);
+        /// [`Error::Locked`](crate::Error::Locked) while records are being moved; [`Error::Io`](crate::Error::Io).
         pub fn open(path: impl AsRef<Path>) -> Result<Self> {
             Self::options().open(path)
         }
 
-        /// Opens a dataset for reading and appending. Errors as for [`open`](Self::open); one handle writes at a time.
+        /// Opens a dataset for reading and appending.
+        ///
+        /// # Errors
+        /// As [`open`](Self::open), and [`Error::Locked`](crate::Error::Locked) while another handle writes: one at a time
+        /// does.
         pub fn open_writable(path: impl AsRef<Path>) -> Result<Self> {
             Self::options().open_writable(path)
         }
@@ -159,12 +192,18 @@ macro_rules! shared_methods {
             self.typed.schema.metadata_keys()
         }
 
-        /// The metadata under `key`, `None` where there is none. An error where it is no `M`.
+        /// The metadata under `key`, `None` where there is none.
+        ///
+        /// # Errors
+        /// Where what is there is no `M`.
         pub fn metadata<M: DeserializeOwned>(&self, key: &str) -> Result<Option<M>> {
             self.typed.schema.metadata(self.path(), key)
         }
 
-        /// Counts records and bytes: a scan of the whole table.
+        /// Counts records and stored bytes: a scan of the whole table, 16 bytes a record.
+        ///
+        /// # Errors
+        /// [`Error::Corrupt`](crate::Error::Corrupt), [`Error::Io`](crate::Error::Io).
         pub fn stats(&self) -> Result<Stats> {
             self.typed.store.stats()
         }
@@ -192,12 +231,19 @@ macro_rules! shared_methods {
             self.typed.store.has_dict()
         }
 
-        /// Makes all that was appended durable.
+        /// Makes all that was appended durable, and visible to Python's loaderx. Nothing to do for a handle that reads.
+        ///
+        /// # Errors
+        /// [`Error::Io`](crate::Error::Io), after which this handle takes no more writes
+        /// ([`Error::Poisoned`](crate::Error::Poisoned)).
         pub fn sync(&self) -> Result<()> {
             self.typed.store.sync()
         }
 
-        /// Syncs, gives the locks back, and says what went wrong with that.
+        /// Syncs, and gives the locks back. Dropping does the same, but cannot say what went wrong.
+        ///
+        /// # Errors
+        /// As [`sync`](Self::sync).
         pub fn close(self) -> Result<()> {
             self.typed.store.close()
         }

@@ -6,6 +6,34 @@ use crate::error::Result;
 ///
 /// [`host`](Format::host) runs in the loader's workers, beside the training; [`finish`](Format::finish) runs in the
 /// thread that asks for the batch, since a device's handles often may not leave it.
+///
+/// ```
+/// use loaderx::{DataLoader, DenseBatch, DenseDataset, Format, Result, Shape};
+///
+/// /// Batches as vectors of rows.
+/// struct Rows;
+///
+/// impl<S: Shape> Format<DenseBatch<f32, S>> for Rows {
+///     type Host = Vec<Vec<f32>>;
+///     type Out = Vec<Vec<f32>>;
+///
+///     fn host(&self, batch: DenseBatch<f32, S>) -> Result<Self::Host> {
+///         Ok(batch.rows().map(<[f32]>::to_vec).collect())
+///     }
+///
+///     fn finish(&self, host: Self::Host) -> Result<Self::Out> {
+///         Ok(host)
+///     }
+/// }
+///
+/// # let directory = tempfile::tempdir()?;
+/// # let path = directory.path().join("vectors");
+/// # DenseDataset::<f32, [usize; 1]>::create(&path, [2])?.append(&[0.5; 20])?;
+/// let vectors = DenseDataset::<f32, [usize; 1]>::open(path)?;
+/// let loader = DataLoader::builder(vectors).batch_size(4).yields(Rows).build()?;
+/// assert_eq!(loader.batch(0)?, vec![vec![0.5, 0.5]; 4]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not make a batch of type `{B}` into anything",
     note = "`Native` takes every batch; a type of your own implements `Format` for the batches that it takes",

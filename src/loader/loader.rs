@@ -107,6 +107,19 @@ impl<T: 'static> DataLoader<T> {
 
     /// Which records a step draws for which rank, and with which seeds, for finding out what a model saw.
     /// Replacements of damaged records are not among them.
+    ///
+    /// ```
+    /// use loaderx::{DataLoader, DenseDataset};
+    ///
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("labels");
+    /// # DenseDataset::<u64, ()>::create(&path, ())?.append(&(0..1000).collect::<Vec<_>>())?;
+    /// // Each label is its own index here.
+    /// let loader = DataLoader::builder(DenseDataset::<u64, ()>::open(path)?).batch_size(8).build()?;
+    /// let drawn: Vec<u64> = loader.explain(70).records.iter().map(|record| record.index).collect();
+    /// assert_eq!(loader.batch(70)?.values(), drawn);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn explain(&self, step: u64) -> Explanation {
         Explanation::new(step, self.start.seed, self.shard.world(), &self.sampler.batch(step))
     }

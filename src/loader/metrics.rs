@@ -5,6 +5,20 @@ use std::time::Duration;
 
 /// A snapshot of a loader's counters. Where the consumer waits, more workers or a cheaper transform help; where only
 /// the workers wait, the loader keeps up.
+///
+/// ```
+/// use loaderx::{DataLoader, DenseDataset};
+///
+/// # let directory = tempfile::tempdir()?;
+/// # let path = directory.path().join("labels");
+/// # DenseDataset::<u64, ()>::create(&path, ())?.append(&(0..1000).collect::<Vec<_>>())?;
+/// let mut loader = DataLoader::builder(DenseDataset::<u64, ()>::open(path)?).batch_size(50).build()?;
+/// loader.by_ref().take(10).collect::<Result<Vec<_>, _>>()?;
+/// let metrics = loader.metrics();
+/// assert_eq!((metrics.steps, metrics.records, metrics.bytes), (10, 500, 4000));
+/// println!("{metrics}");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Metrics {

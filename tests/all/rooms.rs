@@ -174,9 +174,10 @@ fn public(code: &str) -> impl Iterator<Item = String> {
     code.split("pub ").skip(1).map(|item| format!("pub {}", item.split(';').next().unwrap_or_default()))
 }
 
-/// Whether it exports names, one by one.
+/// Whether it exports names, one by one, or is a chapter of the documentation: a module of a document and nothing else.
 fn is_list(item: &str) -> bool {
-    item.starts_with("pub use ") && !item.contains('*')
+    let chapter = item.strip_prefix("pub mod ").and_then(|rest| rest.split_once(" {"));
+    chapter.is_some_and(|(_, body)| body.starts_with('}')) || (item.starts_with("pub use ") && !item.contains('*'))
 }
 
 /// The module that a file is, from the crate's root; `None` for a program.

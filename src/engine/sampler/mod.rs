@@ -34,6 +34,19 @@ const BATCH_LIMIT: u64 = 1 << 32;
 const LEN_LIMIT: u64 = 1 << 62;
 
 /// In which order records are drawn.
+///
+/// ```
+/// use loaderx::{Mode, Sampler};
+///
+/// let draw = |mode, step| Ok::<_, loaderx::Error>(Sampler::new(mode, 5, 2, 42)?.batch(step));
+/// assert_eq!(draw(Mode::Sequential, 2)?, [4, 0]);
+/// // Two steps a cycle: four of the five records, each once, and the fifth another time.
+/// let mut cycle = [draw(Mode::Cyclic, 0)?, draw(Mode::Cyclic, 1)?].concat();
+/// cycle.sort();
+/// cycle.dedup();
+/// assert_eq!(cycle.len(), 4);
+/// # Ok::<(), loaderx::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[non_exhaustive]
 #[serde(rename_all = "snake_case")]

@@ -99,11 +99,17 @@ pub struct Store {
 
 impl Store {
     /// Creates an empty store: [`StoreOptions::create`] with that codec.
+    ///
+    /// # Errors
+    /// As there.
     pub fn create(path: impl AsRef<Path>, codec: Codec) -> Result<Store> {
         StoreOptions::new().codec(codec).create(path)
     }
 
     /// Opens a store for reading: [`StoreOptions::open`] with the defaults.
+    ///
+    /// # Errors
+    /// As there.
     pub fn open(path: impl AsRef<Path>) -> Result<Store> {
         StoreOptions::new().open(path)
     }
