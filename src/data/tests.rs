@@ -376,6 +376,8 @@ proptest! {
         let expected: Vec<u64> = (0..).zip(&labels).filter(|(_, label)| label.0 == wanted).map(|(index, _)| index).collect();
         prop_assert_eq!(dataset.indices_where(|row| row[0] == wanted).unwrap(), expected);
     }
+}
+
 #[test]
 fn debug_of_a_dataset_says_what_it_holds_and_where() {
     let directory = tempfile::tempdir().unwrap();
