@@ -1,7 +1,9 @@
 //! What the machine allows: the same bytes from the same places, without a store.
 
 use std::fs::{self, File};
+use std::io::{Read, Write};
 use std::path::Path;
+use std::time::Instant;
 
 use memmap2::Mmap;
 use rayon::prelude::*;
@@ -75,6 +77,24 @@ pub fn memcpy(data: &Data, options: &Options) -> Result<()> {
             Ok(())
         })?,
     );
+    Ok(())
+}
+
+/// Reads the array and writes it into a new file, to the end of a sync.
+pub fn write(data: &Data, options: &Options) -> Result<()> {
+    let folder = tempfile::tempdir_in(&options.data)?;
+    let begin = Instant::now();
+    let (mut from, mut to) = (File::open(&data.path)?, File::create(folder.path().join("copy"))?);
+    let mut block = vec![0; 8 << 20];
+    loop {
+        match from.read(&mut block)? {
+            0 => break,
+            len => to.write_all(&block[..len])?,
+        }
+    }
+    to.sync_all()?;
+    let took = begin.elapsed().as_secs_f64();
+    print("limit-write", "write", &data.name, "raw", data.bytes() / took / f64::from(1 << 20), "MiB/s");
     Ok(())
 }
 

@@ -12,7 +12,9 @@
 //! DIR holds tiles.npy (10,000 × 3 × 64 × 64 u8), small.npy (60,000 × 28 × 28 u8), labels.npy (1,000,000 u8) and
 //! vectors.npy (50,000 × 384 f32).
 
+mod details;
 mod limits;
+mod loaders;
 mod ours;
 mod peers;
 
@@ -27,6 +29,8 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
+const PEERS: [&str; 7] = ["loaderx-rs", "limit", "ndarray-npy", "heed", "burn", "candle-datasets", "dataloader-rs"];
+
 /// How many batches take turns: enough to touch nearly every record before one repeats.
 const BATCHES: u64 = 1000;
 
@@ -37,9 +41,9 @@ struct Options {
     #[arg(long)]
     data: PathBuf,
     /// What to measure.
-    #[arg(long, value_delimiter = ',', default_value = "loaderx-rs,limit,ndarray-npy,heed")]
+    #[arg(long, value_delimiter = ',', default_value = PEERS.join(","))]
     only: Vec<String>,
-    #[arg(long, value_delimiter = ',', default_value = "sampler,write,gather,loader")]
+    #[arg(long, value_delimiter = ',', default_value = "sampler,write,gather,loader,latency,cold,growth,scale")]
     tasks: Vec<String>,
     #[arg(long, value_delimiter = ',', default_value = "tiles,small,labels,vectors")]
     datasets: Vec<String>,
@@ -137,13 +141,27 @@ fn main() -> Result<()> {
     for peer in &options.only {
         match peer.as_str() {
             "loaderx-rs" if options.wants("sampler") => ours::sampler()?,
-            "loaderx-rs" | "limit" | "ndarray-npy" | "heed" => {}
-            _ => return Err(format!("{peer}: loaderx-rs, limit, ndarray-npy and heed are known").into()),
+            "burn" if cfg!(not(feature = "burn")) => eprintln!("burn is skipped: build with --features burn"),
+            "candle-datasets" if cfg!(not(feature = "candle")) => {
+                eprintln!("candle-datasets is skipped: build with --features candle");
+            }
+            peer if PEERS.contains(&peer) => {}
+            _ => return Err(format!("{peer}: known are {}", PEERS.join(", ")).into()),
         }
+    }
+    if options.wants("growth") {
+        details::scaling(&options)?;
+        details::growth(&options)?;
+    }
+    if options.wants("scale") {
+        details::scale(&options)?;
     }
     for name in &options.datasets {
         let data = Data::open(name, &options.data)?;
         let wants = |peer: &str| options.only.iter().any(|wanted| wanted == peer);
+        if wants("limit") && options.wants("write") {
+            limits::write(&data, &options)?;
+        }
         if wants("limit") && options.wants("gather") {
             limits::memcpy(&data, &options)?;
         }
@@ -163,11 +181,30 @@ fn main() -> Result<()> {
                 }
             }
         }
+        if wants("loaderx-rs") && options.wants("latency") {
+            details::latency(&data, &options)?;
+        }
+        if wants("loaderx-rs") && options.wants("cold") && name != "labels" {
+            details::cold(&data, &options)?;
+        }
         if wants("ndarray-npy") && options.wants("gather") {
             peers::ndarray_npy(&data, &options)?;
         }
         if wants("heed") && name != "labels" {
             peers::heed(&data, &options)?;
+        }
+        if options.wants("loader") {
+            #[cfg(feature = "burn")]
+            if wants("burn") {
+                loaders::burn::measure(&data, &options)?;
+            }
+            #[cfg(feature = "candle")]
+            if wants("candle-datasets") {
+                loaders::candle::measure(&data, &options)?;
+            }
+            if wants("dataloader-rs") {
+                loaders::dataloader_rs(&data, &options)?;
+            }
         }
     }
     Ok(())
