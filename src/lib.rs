@@ -71,7 +71,7 @@ pub use adapters::burn::{Burn, BurnBatcher, BurnData, BurnElement, BurnItem, Bur
 pub use adapters::candle::{Candle, CandleElement, CandleHost, CandlePacked, CandlePadded, PackedTensor, PaddedTensor};
 #[cfg(feature = "ndarray")]
 pub use adapters::ndarray::{ArrayShape, Ndarray};
-pub use convert::{Exported, Import, Imported, Progress, Recode, Repaired, export_npy, repair};
+pub use convert::{Exported, Import, Imported, Progress, Recode, Repaired, SourceFormat, export_npy, repair};
 pub use data::{
     AnyDataset, DType, DatasetOptions, DenseBatch, DenseDataset, Element, Kind, RaggedBatch, RaggedDataset, Selection,
     Shape,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::blocks::each_block;
 use super::import::{Imported, Progress};
 use super::place::Partial;
-use super::write::{Done, SAMPLE_BYTES, Settings, push};
+use super::write::{Done, SAMPLE_BYTES, Settings, push, shared_setters};
 use crate::data::{AnyDataset, MAX_SAMPLES};
 use crate::error::{Corruption, Error, Result};
 use crate::{Codec, DictSize, Records, StoreOptions, Verify};
@@ -54,29 +54,7 @@ impl<'a> Recode<'a> {
         Recode { settings: Settings::default(), progress: Box::new(|_| {}) }
     }
 
-    /// How the new store's records are compressed. The dictionary codec trains on records spread evenly over the store.
-    pub fn codec(mut self, codec: Codec) -> Self {
-        self.settings.codec = codec;
-        self
-    }
-
-    /// The compression level; the codec's default unless set.
-    pub fn level(mut self, level: i32) -> Self {
-        self.settings.level = Some(level);
-        self
-    }
-
-    /// How large the dictionary may become.
-    pub fn dict_size(mut self, size: DictSize) -> Self {
-        self.settings.dict_size = size;
-        self
-    }
-
-    /// Calls `progress` after every block of records that was written.
-    pub fn progress(mut self, progress: impl FnMut(Progress) + 'a) -> Self {
-        self.progress = Box::new(progress);
-        self
-    }
+    shared_setters!();
 
     /// Copies the store `source` into the new one `destination`.
     ///
@@ -146,10 +124,10 @@ fn copy(
     };
     let kept = source.len() - bad.len() as u64;
     if settings.codec == Codec::ZstdDict && kept > 0 {
-        settings.train(&store, &samples(source, bad)?, source.path())?;
+        settings.train(&store, source.path(), || samples(source, bad))?;
     }
-    let mut done = Done::new(progress, Some(kept));
-    each_block(source, indices(), |_, records| done.append(&store, &mut records.clone()))?;
+    let mut done = Done::new(progress, None, Some(kept), None);
+    each_block(source, indices(), |_, records| done.append(&store, records))?;
     store.close()?;
     compare(source, indices(), &open(settings, &path)?)?;
     done.finish(partial, vec![destination.to_path_buf()])

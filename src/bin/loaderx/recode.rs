@@ -20,20 +20,17 @@ pub(crate) struct Arguments {
     destination: PathBuf,
     #[command(flatten)]
     compression: Compression,
+    /// One JSON object: path, records, live_bytes
+    #[arg(long)]
+    json: bool,
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<()> {
     let compression = &arguments.compression;
     compression.check();
-    let bar = Bar::new();
-    let mut recode = Recode::new().codec(compression.codec()).progress(|progress| bar.show(progress));
-    if let Some(level) = compression.level {
-        recode = recode.level(level);
-    }
-    if let Some(size) = compression.dict_size {
-        recode = recode.dict_size(size);
-    }
+    let bar = Bar::new("records");
+    let recode = compressed!(Recode::new(), compression).progress(|progress| bar.show(progress));
     let recoded = recode.store(&arguments.store, &arguments.destination)?;
     drop(bar);
-    output::result(&output::stores(&recoded.stores)?)
+    output::stores(&recoded.stores, arguments.json)
 }

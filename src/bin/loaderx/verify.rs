@@ -59,8 +59,8 @@ impl Bad {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let store = AnyDataset::open(&arguments.store)?;
-    let bar = Bar::of(store.len());
-    let found = store.verify(|records| bar.set(records))?;
+    let bar = Bar::new("records");
+    let found = store.verify(|records| bar.count(records, store.len()))?;
     drop(bar);
     let report = Report {
         records: found.records,

@@ -84,7 +84,8 @@ proptest! {
         let (found, records) = stored(&path);
         let len = expected.len() as u64;
         prop_assert_eq!((imported.rows, imported.bytes, imported.replaced_partial), (rows, len, false));
-        prop_assert_eq!(last, Some(Progress { rows, rows_total: Some(rows), bytes: len }));
+        let bytes = (len, Some(len));
+        prop_assert_eq!(last, Some(Progress { rows, rows_total: Some(rows), bytes: len, source_bytes: bytes.0, source_bytes_total: bytes.1 }));
         prop_assert_eq!(&imported.stores, &[path]);
         prop_assert_eq!(found, schema(Kind::Dense, &descr.replace('>', "<"), &item.iter().map(|&dim| dim as usize).collect::<Vec<_>>()));
         prop_assert_eq!(records.offsets, (0..=rows).map(|row| row * len / rows).collect::<Vec<u64>>());

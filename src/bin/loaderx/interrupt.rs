@@ -1,0 +1,21 @@
+//! Ctrl-C: the first one asks the work to stop, the second one ends the program.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::output::Result;
+
+/// What a shell expects of a program that Ctrl-C ended.
+pub(crate) const STATUS: u8 = 130;
+
+static STOP: AtomicBool = AtomicBool::new(false);
+
+/// Becomes true with the first Ctrl-C. Called once.
+pub(crate) fn flag() -> Result<&'static AtomicBool> {
+    ctrlc::set_handler(|| {
+        if STOP.swap(true, Ordering::Relaxed) {
+            std::process::exit(STATUS.into());
+        }
+    })
+    .map_err(|e| format!("cannot listen for Ctrl-C: {e}"))?;
+    Ok(&STOP)
+}
