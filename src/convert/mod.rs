@@ -27,7 +27,7 @@ mod table;
 mod tests;
 mod write;
 
-pub use export::{Exported, export_npy};
+pub use export::{Export, Exported, ExportedArray, export_npy};
 pub use import::{Import, Imported, Progress, SourceFormat};
 pub use recode::{Recode, Repaired, repair};
 

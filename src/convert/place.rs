@@ -259,6 +259,11 @@ impl NewFile {
         io::Write::write_all(&mut self.file, bytes).map_err(Error::io("write", &self.destination))
     }
 
+    /// The file itself, for who writes at any place in it.
+    pub(super) fn as_file(&mut self) -> &File {
+        self.file.as_file()
+    }
+
     /// Puts the file in its place, durably.
     pub(super) fn finish(self) -> Result<()> {
         let path = &self.destination;

@@ -529,7 +529,7 @@ fn records_are_deleted_and_their_bytes_given_back() {
     }
     assert_eq!(firsts, model);
     assert!(case.failed(&["delete", "store", "6"]).contains("there is no record 6: there are 6"));
-    let json: Value = serde_json::from_str(&case.done(&["delete", "store", "-1", "--json"])).unwrap();
+    let json: Value = serde_json::from_str(&case.done(&["delete", "--json", "store", "-1"])).unwrap();
     assert_eq!(json, json!({"deleted": 1, "records": 5}));
     assert_eq!(case.done(&["compact", "store"]), "10 bytes given back, 10 left\n");
     assert_eq!(case.info("store")["reclaimable"], 0);
@@ -540,6 +540,105 @@ fn records_are_deleted_and_their_bytes_given_back() {
     let output = case.run(&["delete", "named", "0"]);
     assert_eq!(text(&output.stdout), "1 records deleted, 0 left\n");
     assert!(text(&output.stderr).contains("no longer says which record has which name"));
+}
+
+#[test]
+fn a_dictionary_is_trained_written_and_used() {
+    let case = Case::new();
+    let lines: String = (0..3000).map(|i| format!("{i} is line {:08} of some lines that are alike\n", i * i)).collect();
+    case.write("a.txt", lines.as_bytes());
+    case.done(&["import", "a.txt", "store"]);
+    let trained = case.done(&["train-dict", "store", "--out", "a.dict", "--dict-size", "4096", "--level", "3"]);
+    assert!(trained.starts_with("a.dict\t4096 bytes\n1500 other records of "), "{trained}");
+    assert!(case.failed(&["train-dict", "store", "--out", "a.dict"]).contains("a.dict already exists"));
+    case.done(&["recode", "store", "recoded", "--codec", "zstd_dict", "--dict", "a.dict"]);
+    case.done(&["import", "a.txt", "imported", "--codec", "zstd_dict", "--dict", "a.dict"]);
+    let output = case
+        .fed(&["import", "-", "fed", "--format", "text", "--codec", "zstd_dict", "--dict", "a.dict"], lines.as_bytes());
+    assert_eq!(text(&output.stderr), "");
+    for store in ["recoded", "imported", "fed"] {
+        assert_eq!(fs::read(case.path(store).join("dict.zr")).unwrap(), fs::read(case.path("a.dict")).unwrap());
+        assert_eq!(case.records(store), case.records("store"));
+    }
+    case.write("empty", b"");
+    assert!(
+        case.failed(&["recode", "store", "x", "--codec=zstd_dict", "--dict", "empty"]).contains("1 to 1048576 bytes")
+    );
+    assert_eq!(case.run(&["recode", "store", "x", "--dict", "a.dict"]).status.code(), Some(2));
+    case.write("b.txt", b"one\n");
+    case.done(&["import", "b.txt", "one"]);
+    assert!(case.failed(&["train-dict", "one", "--try"]).contains("too few records"));
+    assert!(!case.names().iter().any(|name| name.starts_with(".loaderx")), "{:?}", case.names());
+}
+
+#[test]
+fn codecs_are_tried_and_rates_are_measured() {
+    let case = Case::new();
+    let lines: String = (0..600).map(|i| format!("{i} is a line that is like any other of these lines\n")).collect();
+    case.write("a.txt", lines.as_bytes());
+    case.done(&["import", "a.txt", "store"]);
+    let trials: Value = serde_json::from_str(&case.done(&["train-dict", "store", "--try", "--json"])).unwrap();
+    let trials = trials.as_array().unwrap();
+    assert!(trials.len() >= 5 && trials[0]["codec"] == "raw" && trials[0]["ratio"] == 1.0, "{trials:?}");
+    assert!(trials.iter().all(|trial| trial["gather_records_per_second"].as_f64().unwrap() > 0.0), "{trials:?}");
+    let rates: Value =
+        serde_json::from_str(&case.done(&["bench", "store", "--batch", "32", "--workers", "1", "--json"])).unwrap();
+    for rate in ["copy", "gather", "loader"] {
+        assert!(rates[rate]["bytes_per_second"].as_f64().unwrap() > 0.0, "{rates}");
+    }
+    assert!(case.done(&["bench", "store"]).starts_with("600 records, batches of 256\ncopy "));
+    case.write("empty.txt", b"");
+    case.done(&["import", "empty.txt", "empty"]);
+    assert!(case.failed(&["bench", "empty"]).contains("no records to measure"));
+    assert_eq!(case.names(), ["a.txt", "empty", "empty.txt", "store"]);
+}
+
+#[test]
+fn stores_are_exported_into_archives() {
+    let case = Case::new();
+    let halves: Vec<u8> = (0..6u16).flat_map(|i| (f32::from(i) / 2.0).to_le_bytes()).collect();
+    case.write("a.npy", &npy("<f4", "(3, 2)", &halves));
+    case.write("b.txt", b"one\n\nthree\n");
+    case.done(&["import", "a.npy", "in/halves"]);
+    case.done(&["import", "b.txt", "in/words"]);
+    let lines = "a.npz/halves\t[3, 2]\na.npz/words\t[8]\na.npz/words.rows\t[3]\n";
+    assert_eq!(case.done(&["export", "in/halves", "in/words", "a.npz"]), lines);
+    case.done(&["import", "a.npz", "back"]);
+    assert_eq!(case.records("back/halves"), case.records("in/halves"));
+    assert_eq!(case.records("back/words").concat(), b"onethree");
+    let counts: Vec<u64> =
+        case.records("back/words.rows").iter().map(|count| u64::from_le_bytes(count[..].try_into().unwrap())).collect();
+    assert_eq!(counts, [3, 0, 5]);
+    let lines = "a.safetensors/halves\t[3, 2]\na.safetensors/words\t[8]\na.safetensors/words.rows\t[3]\n";
+    assert_eq!(case.done(&["export", "in/halves", "in/words", "a.safetensors"]), lines);
+    case.done(&["import", "a.safetensors", "again"]);
+    for name in ["halves", "words", "words.rows"] {
+        assert_eq!(case.records(&format!("again/{name}")), case.records(&format!("back/{name}")), "{name}");
+    }
+    let made: Value = serde_json::from_str(&case.done(&["export", "in/words", "w.npy", "--json"])).unwrap();
+    assert_eq!(made, json!([{"name": "w.npy", "shape": [8]}, {"name": "w.rows.npy", "shape": [3]}]));
+    assert!(case.failed(&["export", "in/halves", "in/words", "x.npy"]).contains("a .npy holds one array"));
+    assert!(case.failed(&["export", "in/halves", "back/halves", "x.npz"]).contains("two stores are named \"halves\""));
+    assert!(case.failed(&["export", "in/halves", "a.npz"]).contains("a.npz already exists"));
+    assert!(!case.path("x.npz").exists() && !case.path("x.npy").exists());
+}
+
+#[test]
+fn metadata_goes_out_and_comes_back() {
+    let case = Case::new();
+    let view = safetensors::tensor::TensorView::new(safetensors::Dtype::F32, vec![1], &[0, 0, 0, 0]).unwrap();
+    let said = std::collections::HashMap::from([("format".to_owned(), "pt".to_owned())]);
+    case.write("a.safetensors", &safetensors::serialize([("p", view)], Some(said)).unwrap());
+    case.done(&["import", "a.safetensors", "all"]);
+    fs::create_dir(case.path("in")).unwrap();
+    case.write("in/x", b"x");
+    case.done(&["import", "in", "files"]);
+    case.done(&["export", "all/p", "files", "b.safetensors"]);
+    let bytes = fs::read(case.path("b.safetensors")).unwrap();
+    let (_, header) = safetensors::SafeTensors::read_metadata(&bytes).unwrap();
+    let said = header.metadata().clone().unwrap();
+    assert_eq!((&said["format"][..], &said["files.names"][..], said.len()), ("pt", "[\"x\"]", 2));
+    assert_eq!(safetensors::SafeTensors::deserialize(&bytes).unwrap().len(), 3);
 }
 
 #[test]

@@ -20,13 +20,13 @@ use crate::range::Records;
 #[command(after_help = "Examples:
   loaderx delete store 5           one record
   loaderx delete store 10..20 -1   ten records and the last one
-  loaderx delete store -- -3..     the last three")]
+  loaderx delete store -3..        the last three")]
 pub(crate) struct Arguments {
     /// The store's directory
     #[arg(value_name = "STORE")]
     store: PathBuf,
-    /// Records: 5, 5..10, -3.. (from the end), as NumPy counts
-    #[arg(value_name = "RANGE", required = true, num_args = 1, allow_hyphen_values = true)]
+    /// Records: 5, 5..10, -3.. (from the end), as NumPy counts. Options come before them
+    #[arg(value_name = "RANGE", required = true, num_args = 1.., allow_hyphen_values = true)]
     ranges: Vec<Records>,
     /// One JSON object: deleted, records
     #[arg(long)]

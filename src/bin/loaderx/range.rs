@@ -15,7 +15,12 @@ impl FromStr for Records {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Records, String> {
-        let number = |text: &str| text.parse::<i64>().map_err(|_| format!("{text:?} is no number"));
+        let number = |text: &str| {
+            text.parse::<i64>().map_err(|_| {
+                let before = if text.starts_with("--") { ": options come before the ranges" } else { "" };
+                format!("{text:?} is no number{before}")
+            })
+        };
         let end = |text: &str| if text.is_empty() { Ok(None) } else { number(text).map(Some) };
         match text.split_once("..") {
             Some((begin, after)) => Ok(Records::Slice(end(begin)?, end(after)?)),
