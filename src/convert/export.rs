@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
@@ -14,6 +15,7 @@ use super::import::Progress;
 use super::npy::header_bytes;
 use super::place::NewFile;
 use super::plan::SAFETENSORS;
+use super::write::Done;
 use crate::data::{AnyDataset, DType, Kind, swap_bytes};
 use crate::error::{Corruption, Error, Result};
 
@@ -84,6 +86,7 @@ pub fn export_npy(store: impl AsRef<Path>, out: impl AsRef<Path>) -> Result<Expo
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Export<'a> {
+    stop: Option<&'a AtomicBool>,
     progress: Box<dyn FnMut(Progress) + 'a>,
 }
 
@@ -102,12 +105,18 @@ impl Default for Export<'_> {
 impl<'a> Export<'a> {
     /// The defaults: no progress.
     pub fn new() -> Self {
-        Export { progress: Box::new(|_| {}) }
+        Export { stop: None, progress: Box::new(|_| {}) }
     }
 
     /// Calls `progress` after every block of records that was written.
     pub fn progress(mut self, progress: impl FnMut(Progress) + 'a) -> Self {
         self.progress = Box::new(progress);
+        self
+    }
+
+    /// Stops with [`Error::Interrupted`] soon after `stop` becomes true, at the end of a block of records. Nothing is left.
+    pub fn stop(mut self, stop: &'a AtomicBool) -> Self {
+        self.stop = Some(stop);
         self
     }
 
@@ -126,7 +135,7 @@ impl<'a> Export<'a> {
         let rows = store.rows()?;
         let shape = store.shape(rows);
         file.write_all(&header_bytes(store.path(), &store.descr, &shape)?)?;
-        let mut done = Written::new(&mut self.progress, store.records);
+        let mut done = Done::new(&mut self.progress, self.stop, Some(store.records), None);
         store.each_block(&mut done, |bytes| file.write_all(bytes))?;
         if let Some((path, counts)) = &mut counts {
             counts.write_all(&header_bytes(path, "<i8", &[store.records])?)?;
@@ -153,7 +162,7 @@ impl<'a> Export<'a> {
         let out = out.as_ref();
         let stores = named(stores)?;
         let mut file = NewFile::create(out)?;
-        let mut done = Written::new(&mut self.progress, stores.values().map(|store| store.records).sum());
+        let mut done = Done::new(&mut self.progress, self.stop, Some(total(&stores)), None);
         let mut arrays = Vec::new();
         let mut archive = ZipWriter::new(file.as_file());
         let error = |e: zip::result::ZipError| Error::io("write", out)(e.into());
@@ -210,7 +219,7 @@ impl<'a> Export<'a> {
         // Large elements first, so that each tensor is aligned, as others write it.
         tensors.sort_by(|a, b| (b.0.bitsize(), &a.1).cmp(&(a.0.bitsize(), &b.1)));
         file.write_all(&safetensors_header(out, &stores, &tensors)?)?;
-        let mut done = Written::new(&mut self.progress, stores.values().map(|store| store.records).sum());
+        let mut done = Done::new(&mut self.progress, self.stop, Some(total(&stores)), None);
         for (.., store, counts) in &tensors {
             if *counts {
                 store.each_counts(|bytes| file.write_all(bytes))?;
@@ -272,30 +281,14 @@ fn named(stores: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<BTreeMap<
     }
 }
 
+/// How many records stores have together.
+fn total(stores: &BTreeMap<String, Source>) -> u64 {
+    stores.values().map(|store| store.records).sum()
+}
+
 /// What the row counts of a ragged store are called.
 fn counts_name(name: &str) -> String {
     format!("{name}.rows")
-}
-
-/// How many records were written, and who is told.
-struct Written<'a> {
-    progress: &'a mut dyn FnMut(Progress),
-    so_far: Progress,
-}
-
-impl<'a> Written<'a> {
-    fn new(progress: &'a mut dyn FnMut(Progress), records: u64) -> Written<'a> {
-        let so_far =
-            Progress { rows: 0, rows_total: Some(records), bytes: 0, source_bytes: 0, source_bytes_total: None };
-        Written { progress, so_far }
-    }
-
-    fn add(&mut self, records: u64, bytes: u64) {
-        self.so_far.rows += records;
-        self.so_far.bytes += bytes;
-        self.so_far.source_bytes += bytes;
-        (self.progress)(self.so_far);
-    }
 }
 
 /// A store that is written out, as it was when it was opened.
@@ -429,16 +422,16 @@ impl Source {
     }
 
     /// Calls `each` with the bytes of all records, a block after the other.
-    fn each_block(&self, done: &mut Written<'_>, mut each: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    fn each_block(&self, done: &mut Done<'_>, mut each: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         each_block(&self.store, 0..self.records, |indices, records| {
             each(&records.bytes)?;
-            done.add(indices.len() as u64, records.bytes.len() as u64);
-            Ok(())
+            let bytes = records.bytes.len() as u64;
+            done.add(indices.len() as u64, bytes, bytes)
         })
     }
 
     /// The same with elements in little-endian order.
-    fn each_block_little(&self, done: &mut Written<'_>, mut each: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    fn each_block_little(&self, done: &mut Done<'_>, mut each: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let size = self.store.element().filter(|_| self.descr.starts_with('>')).map(DType::size);
         self.each_block(done, |bytes| match size {
             None => each(bytes),

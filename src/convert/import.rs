@@ -413,7 +413,7 @@ impl<'a> Import<'a> {
             Err(Error::Interrupted { records, .. }) if resumable => {
                 let partial = partial.keep();
                 let left = format!(
-                    "{} holds them: import the same with resume to go on there; without, it begins anew",
+                    "{} holds them: the same import with resume (--resume) goes on there, any other begins anew",
                     partial.display()
                 );
                 Err(Error::Interrupted { records, left })

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use super::blocks::each_block;
 use super::import::{Imported, Progress};
@@ -33,6 +34,7 @@ use crate::{Codec, DictSize, Records, StoreOptions, Verify};
 /// ```
 pub struct Recode<'a> {
     pub(super) settings: Settings,
+    stop: Option<&'a AtomicBool>,
     progress: Box<dyn FnMut(Progress) + 'a>,
 }
 
@@ -51,10 +53,16 @@ impl Default for Recode<'_> {
 impl<'a> Recode<'a> {
     /// The defaults: codec zstd at its default level, no progress.
     pub fn new() -> Self {
-        Recode { settings: Settings::default(), progress: Box::new(|_| {}) }
+        Recode { settings: Settings::default(), stop: None, progress: Box::new(|_| {}) }
     }
 
     shared_setters!();
+
+    /// Stops with [`Error::Interrupted`] soon after `stop` becomes true, at the end of a block of records. Nothing is left.
+    pub fn stop(mut self, stop: &'a AtomicBool) -> Self {
+        self.stop = Some(stop);
+        self
+    }
 
     /// Copies the store `source` into the new one `destination`.
     ///
@@ -63,7 +71,8 @@ impl<'a> Recode<'a> {
     /// [`Error::Dictionary`]; [`Error::Io`]. After an error there is no `destination`.
     pub fn store(mut self, source: impl AsRef<Path>, destination: impl AsRef<Path>) -> Result<Imported> {
         let source = open(&self.settings, source.as_ref())?;
-        copy(&source, &BTreeSet::new(), &self.settings, &mut self.progress, destination.as_ref())
+        let done = Done::new(&mut self.progress, self.stop, Some(source.len()), None);
+        copy(&source, &BTreeSet::new(), &self.settings, done, destination.as_ref())
     }
 }
 
@@ -89,10 +98,10 @@ pub fn repair(source: impl AsRef<Path>, destination: impl AsRef<Path>) -> Result
     let bad: BTreeSet<u64> = left_out.iter().filter_map(|bad| bad.record).collect();
     settings.codec = source.codec().unwrap_or_default();
     let destination = destination.as_ref();
-    let copied = match copy(&source, &bad, &settings, &mut |_| {}, destination) {
+    let copied = match copy(&source, &bad, &settings, Done::new(&mut |_| {}, None, None, None), destination) {
         Err(Error::Dictionary { .. }) if settings.codec == Codec::ZstdDict => {
             settings.codec = Codec::Zstd;
-            copy(&source, &bad, &settings, &mut |_| {}, destination)
+            copy(&source, &bad, &settings, Done::new(&mut |_| {}, None, None, None), destination)
         }
         copied => copied,
     }?;
@@ -110,7 +119,7 @@ fn copy(
     source: &AnyDataset,
     bad: &BTreeSet<u64>,
     settings: &Settings,
-    progress: &mut dyn FnMut(Progress),
+    mut done: Done<'_>,
     destination: &Path,
 ) -> Result<Imported> {
     let indices = || (0..source.len()).filter(|index| !bad.contains(index));
@@ -126,7 +135,6 @@ fn copy(
     if settings.codec == Codec::ZstdDict && kept > 0 {
         settings.train(&store, source.path(), || samples(source, bad))?;
     }
-    let mut done = Done::new(progress, None, Some(kept), None);
     each_block(source, indices(), |_, records| done.append(&store, records))?;
     store.close()?;
     compare(source, indices(), &open(settings, &path)?)?;

@@ -346,12 +346,17 @@ impl<'a> Done<'a> {
         Done { progress, stop, so_far }
     }
 
-    /// Counts records that were appended. An error where the work was told to stop.
+    /// Counts records that were written. An error where the work was told to stop.
     pub(super) fn add(&mut self, rows: u64, bytes: u64, source_bytes: u64) -> Result<()> {
         self.so_far.rows += rows;
         self.so_far.bytes += bytes;
         self.so_far.source_bytes += source_bytes;
         (self.progress)(self.so_far);
+        self.check()
+    }
+
+    /// An error where the work was told to stop.
+    pub(super) fn check(&self) -> Result<()> {
         if self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
             return Err(Error::Interrupted { records: self.so_far.rows, left: "nothing is left of them".into() });
         }

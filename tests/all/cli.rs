@@ -322,7 +322,10 @@ fn an_import_that_is_interrupted_or_killed_is_resumed() {
         assert!(!case.path("store").exists());
         if signal == "-INT" {
             assert_eq!((output.status.code(), error.lines().count()), (Some(130), 1), "{error}");
-            assert!(error.contains("store.partial holds them: import the same with resume to go on there"), "{error}");
+            assert!(
+                error.contains("store.partial holds them: the same import with resume (--resume) goes on there"),
+                "{error}"
+            );
         }
         let other = case.failed(&["import", "a.txt", "store", "--level", "3", "--resume"]);
         assert!(other.contains("begun with the level 15, and is to be resumed with 3"), "{other}");
@@ -660,8 +663,8 @@ fn what_a_killed_import_left_is_replaced_and_said() {
     case.write("store.partial/import.lock", b"");
     let output = case.run(&["import", "a.npy", "store/"]);
     assert_eq!((output.status.code(), text(&output.stdout)), (Some(0), "store/\t2\t2\n"));
-    let expected = "loaderx: store.partial, which an earlier import left when it was stopped, was replaced \
-                    (--resume goes on with it)\n";
+    let expected = "loaderx: store.partial, which an earlier import left when it was stopped, was replaced: \
+                    --resume would have gone on there\n";
     assert_eq!(text(&output.stderr), expected);
     assert_eq!(case.names(), ["a.npy", "store"]);
 }
@@ -768,6 +771,9 @@ fn a_damaged_store_is_verified_repaired_and_recoded() {
     assert_eq!((&report["verified"], &report["bad"][0]["record"]), (&json!(199), &json!(17)));
     assert!(case.failed(&["recode", "store", "other"]).contains("record 17"));
     let repaired = case.done(&["repair", "store", "whole"]);
+    let output = case.done(&["repair", "store", "again", "--json"]);
+    let report: Value = serde_json::from_str(&output).unwrap();
+    assert_eq!((&report["kept"], &report["left_out"][0]["record"]), (&json!(199), &json!(17)));
     assert!(repaired.starts_with("record 17, ") && repaired.ends_with("199 records kept, 1 left out\n"), "{repaired}");
     assert_eq!(case.done(&["verify", "whole"]), "199 records: 199 verified, 0 without a checksum, 0 bad\n");
 }

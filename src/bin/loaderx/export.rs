@@ -33,7 +33,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let out = &arguments.out;
     let bar = Bar::new("records");
-    let export = Export::new().progress(|progress| bar.show(progress));
+    let export = Export::new().stop(crate::interrupt::flag()?).progress(|progress| bar.show(progress));
     let extension = out.extension().and_then(|extension| extension.to_str()).unwrap_or_default().to_ascii_lowercase();
     let arrays = match (&extension[..], &arguments.stores[..]) {
         ("npz", stores) => within(out, export.npz(stores, out)?),

@@ -68,7 +68,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
     if imported.replaced_partial {
         // Without the slash that may stand at the end.
         let destination: PathBuf = destination.components().collect();
-        let left = "which an earlier import left when it was stopped, was replaced (--resume goes on with it)";
+        let left = "which an earlier import left when it was stopped, was replaced: --resume would have gone on there";
         output::note(&format!("{}.partial, {left}", destination.display()));
     }
     output::stores(&imported.stores, arguments.json)

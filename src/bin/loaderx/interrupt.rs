@@ -19,3 +19,11 @@ pub(crate) fn flag() -> Result<&'static AtomicBool> {
     .map_err(|e| format!("cannot listen for Ctrl-C: {e}"))?;
     Ok(&STOP)
 }
+
+/// Ends work that has nothing to keep, where Ctrl-C was pressed.
+pub(crate) fn check(stop: &AtomicBool) -> Result<()> {
+    if stop.load(Ordering::Relaxed) {
+        return Err(loaderx::Error::Interrupted { records: 0, left: "nothing is left".into() }.into());
+    }
+    Ok(())
+}

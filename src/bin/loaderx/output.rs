@@ -86,12 +86,20 @@ impl Bar {
     /// How far it is, in records and bytes.
     pub(crate) fn show(&self, progress: Progress) {
         let Progress { rows, rows_total, bytes, source_bytes, source_bytes_total, .. } = progress;
-        let bytes = BinaryBytes(bytes);
-        match (rows_total, source_bytes_total) {
-            (Some(total), _) => self.set(rows, total, || format!("{rows}/{total} {}, {bytes}", self.what)),
-            (None, Some(total)) => self.set(source_bytes, total, || format!("{rows} {}, {bytes}", self.what)),
-            (None, None) => self.set(0, 0, || format!("{rows} {}, {bytes}", self.what)),
-        }
+        let rate = |seconds: f64| BinaryBytes((bytes as f64 / seconds) as u64);
+        let (done, total, of) = match (rows_total, source_bytes_total) {
+            (Some(total), _) => (rows, total, format!("/{total}")),
+            (None, Some(total)) => (source_bytes, total, String::new()),
+            (None, None) => (0, 0, String::new()),
+        };
+        let what = self.what;
+        self.set(done, total, |seconds| format!("{rows}{of} {what}, {}, {}/s", BinaryBytes(bytes), rate(seconds)));
+    }
+
+    /// `done` of `total`.
+    pub(crate) fn count(&self, done: u64, total: u64) {
+        let (what, rate) = (self.what, |seconds: f64| HumanCount((done as f64 / seconds) as u64));
+        self.set(done, total, |seconds| format!("{done}/{total} {what}, {}/s", rate(seconds)));
     }
 
     /// Turns a wheel while `work`, which does not say how far it is, goes on.
@@ -117,23 +125,18 @@ impl Bar {
         self.bar.set_draw_target(ProgressDrawTarget::stderr());
     }
 
-    /// `done` of `total`.
-    pub(crate) fn count(&self, done: u64, total: u64) {
-        self.set(done, total, || format!("{done}/{total} {}", self.what));
-    }
-
-    fn set(&self, done: u64, total: u64, message: impl FnOnce() -> String) {
+    /// Moves the bar, and says what `message` makes of the seconds that have passed, once some have.
+    fn set(&self, done: u64, total: u64, message: impl FnOnce(f64) -> String) {
         self.bar.set_length(total);
         self.bar.set_position(done);
         let elapsed = self.begin.elapsed();
         if elapsed < SHORT {
             return;
         }
+        self.bar.set_message(message(elapsed.as_secs_f64()));
         if !self.drawn.swap(true, Ordering::Relaxed) {
             self.draw(if total > 0 { "{wide_bar} {msg}, {eta} left" } else { "{spinner} {msg}" });
         }
-        let rate = HumanCount((done as f64 / elapsed.as_secs_f64()) as u64);
-        self.bar.set_message(format!("{}, {rate}/s", message()));
     }
 }
 

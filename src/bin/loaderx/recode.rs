@@ -29,7 +29,8 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
     let compression = &arguments.compression;
     compression.check();
     let bar = Bar::new("records");
-    let recode = compressed!(Recode::new(), compression).progress(|progress| bar.show(progress));
+    let recode =
+        compressed!(Recode::new(), compression).stop(crate::interrupt::flag()?).progress(|progress| bar.show(progress));
     let recoded = recode.store(&arguments.store, &arguments.destination)?;
     drop(bar);
     output::stores(&recoded.stores, arguments.json)

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use loaderx::{AnyDataset, Codec, DictSize};
 
 use crate::compression::dict_size;
+use crate::interrupt;
 use crate::output::{self, Bar, Result};
 use crate::trial::{self, Choice, Sample, Trial};
 
@@ -107,7 +108,10 @@ fn compare(arguments: &Arguments, sample: &Sample, directory: &Path) -> Result<(
         "{records} records of {bytes} bytes\n{:<10}{:>6}{:>12}{:>8}{:>14}{:>16}{:>14}\n",
         "codec", "level", "dictionary", "ratio", "write", "gather rec/s", "gather"
     );
+    // The temporary stores are removed then, too.
+    let stop = interrupt::flag()?;
     for (done, choice) in choices.iter().enumerate() {
+        interrupt::check(stop)?;
         match Trial::run(directory, sample, *choice) {
             Ok(trial) => {
                 let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".into());
