@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -110,7 +110,7 @@ impl<'a> Plan<'a> {
         let mut origins = Vec::with_capacity(sources.len());
         for (at, source) in sources.iter().enumerate() {
             let first = &sources[0];
-            if source.is_dir() {
+            if fs::metadata(source).map_err(Error::io("open", source))?.is_dir() {
                 plan.refuse_choice(source)?;
                 if let Some(format) = format.filter(|format| *format != SourceFormat::Bytes) {
                     let reason = format!("it is a folder, whose files are records of bytes, and no {format} file");
@@ -322,7 +322,7 @@ impl Target {
 
     /// Whether there is nothing to put in.
     pub(super) fn is_empty(&self) -> bool {
-        self.pieces.iter().all(|piece| piece.records() == Some(0) || piece.bytes() == Some(0))
+        self.pieces.iter().all(|piece| piece.records().or(piece.bytes()) == Some(0))
     }
 
     /// The destination's store of it.

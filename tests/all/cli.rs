@@ -235,6 +235,10 @@ fn a_folder_becomes_a_store_with_names() {
     assert_eq!(case.records("bare").len(), 6);
     assert!(case.failed(&["import", "in", "x", "--format", "npy"]).contains("in: it is a folder"));
     assert!(case.failed(&["import", "in", "x", "--tensor", "a"]).contains("in holds no arrays"));
+    fs::create_dir(case.path("empty")).unwrap();
+    case.write("empty/file", b"");
+    let error = case.failed(&["import", "empty", "x", "--codec", "zstd_dict"]);
+    assert!(error.contains("empty/file: no dictionary can be trained: the samples hold no bytes"), "{error}");
     let long = "n".repeat(200);
     fs::create_dir(case.path("many")).unwrap();
     for i in 0..5300 {
@@ -396,7 +400,8 @@ fn what_fails_says_so_in_one_line() {
     let case = Case::new();
     case.write("a.npy", &npy("|u1", "(2,)", &[1, 2]));
     case.write("a.csv", b"1,2");
-    assert!(case.failed(&["import", "none.npy", "x"]).contains("none.npy"));
+    assert!(case.failed(&["import", "none.npy", "x"]).contains("cannot open none.npy: No such file"));
+    assert!(case.failed(&["import", "none", "x"]).contains("cannot open none: No such file"));
     assert!(case.failed(&["import", "a.csv", "x"]).contains(".npy, .npz and .safetensors"));
     assert!(case.failed(&["import", "a.npy", "a.csv"]).contains("a.csv already exists: remove it"));
     assert!(case.failed(&["info", "none"]).contains("none is not a record store"));
@@ -554,6 +559,10 @@ fn a_dictionary_is_trained_written_and_used() {
     let trained = case.done(&["train-dict", "store", "--out", "a.dict", "--dict-size", "4096", "--level", "3"]);
     assert!(trained.starts_with("a.dict\t4096 bytes\n1500 other records of "), "{trained}");
     assert!(case.failed(&["train-dict", "store", "--out", "a.dict"]).contains("a.dict already exists"));
+    let json = case.done(&["train-dict", "store", "--out", "b.dict", "--dict-size", "4096", "--level", "3", "--json"]);
+    let json: Value = serde_json::from_str(&json).unwrap();
+    let ratio = |which: &str| json[which]["ratio"].as_f64().unwrap();
+    assert!(json["with"]["dictionary"] == 4096 && ratio("with") > ratio("without"), "{json}");
     case.done(&["recode", "store", "recoded", "--codec", "zstd_dict", "--dict", "a.dict"]);
     case.done(&["import", "a.txt", "imported", "--codec", "zstd_dict", "--dict", "a.dict"]);
     let output = case

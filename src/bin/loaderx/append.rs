@@ -6,7 +6,7 @@ use loaderx::Import;
 
 use crate::interrupt;
 use crate::output::{self, Result};
-use crate::sources::{Into, Sources};
+use crate::sources::{Goal, Sources};
 
 /// Append files to a store: the sources of import, behind the records that are there.
 ///
@@ -39,6 +39,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         import = import.level(level);
     }
     let stop = interrupt::flag()?;
-    let appended = arguments.from.import(import, &arguments.sources, &arguments.store, Into::Store, stop)?;
+    let appended = arguments.from.import(import, &arguments.sources, &arguments.store, Goal::Store, stop)?;
     output::stores(&appended.stores, arguments.json)
 }

@@ -15,7 +15,7 @@ const MAX_DICT: u64 = 1 << 20;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Compression {
-    /// How records are compressed.
+    /// How records are compressed
     #[arg(long, value_enum, default_value_t)]
     codec: CodecName,
     /// Compression level: 1 to 22, or one of zstd's negative levels [default: 3; 19 for zstd_dict]
@@ -32,12 +32,12 @@ pub(crate) struct Compression {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "snake_case")]
 enum CodecName {
-    /// As they are.
+    /// As they are
     Raw,
-    /// Each record by itself.
+    /// Each record by itself
     #[default]
     Zstd,
-    /// With a dictionary that is trained on records spread over the data.
+    /// With a dictionary that is trained on records spread over the data
     ZstdDict,
 }
 

@@ -6,7 +6,7 @@ use loaderx::Import;
 
 use crate::compression::Compression;
 use crate::output::{self, Result};
-use crate::sources::{Into, Sources};
+use crate::sources::{Goal, Sources};
 
 /// Import files into a store: rows of arrays, lines of text, or whole files become records.
 ///
@@ -64,7 +64,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
     }
     let destination = &arguments.destination;
     let imported =
-        arguments.from.import(import, &arguments.sources, destination, Into::New, crate::interrupt::flag()?)?;
+        arguments.from.import(import, &arguments.sources, destination, Goal::New, crate::interrupt::flag()?)?;
     if imported.replaced_partial {
         // Without the slash that may stand at the end.
         let destination: PathBuf = destination.components().collect();

@@ -12,10 +12,10 @@ use crate::output::{self, Bar, Result};
 /// A line for the new store is printed, as by import.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// The store's directory. It is not changed.
+    /// The store's directory. It is not changed
     #[arg(value_name = "STORE")]
     store: PathBuf,
-    /// The store to make. Nothing may be there.
+    /// The store to make. Nothing may be there
     #[arg(value_name = "DST")]
     destination: PathBuf,
     #[command(flatten)]

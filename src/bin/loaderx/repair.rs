@@ -13,10 +13,10 @@ use crate::verify::Bad;
 /// where the new store was made, whatever was left out.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// The damaged store's directory. It is not changed.
+    /// The damaged store's directory. It is not changed
     #[arg(value_name = "STORE")]
     store: PathBuf,
-    /// The store to make. Nothing may be there.
+    /// The store to make. Nothing may be there
     #[arg(value_name = "DST")]
     destination: PathBuf,
     /// One JSON object: kept, left_out (as `bad` of verify)

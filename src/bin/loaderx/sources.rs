@@ -61,7 +61,7 @@ impl From<FormatName> for SourceFormat {
 
 /// Where the records go.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Into {
+pub(crate) enum Goal {
     /// Into a new store.
     New,
     /// Behind those of a store.
@@ -75,7 +75,7 @@ impl Sources {
         mut import: Import<'_>,
         sources: &[PathBuf],
         destination: &Path,
-        into: Into,
+        goal: Goal,
         stop: &AtomicBool,
     ) -> Result<Imported> {
         let bar = Bar::new("rows");
@@ -94,15 +94,15 @@ impl Sources {
                 );
             }
             let stdin = std::io::stdin().lock();
-            return Ok(match into {
-                Into::New => import.reader(STDIN, stdin, destination)?,
-                Into::Store => import.append_reader(STDIN, stdin, destination)?,
+            return Ok(match goal {
+                Goal::New => import.reader(STDIN, stdin, destination)?,
+                Goal::Store => import.append_reader(STDIN, stdin, destination)?,
             });
         }
         let sources = expand(sources)?;
-        Ok(match into {
-            Into::New => import.paths(sources, destination)?,
-            Into::Store => import.append(sources, destination)?,
+        Ok(match goal {
+            Goal::New => import.paths(sources, destination)?,
+            Goal::Store => import.append(sources, destination)?,
         })
     }
 }

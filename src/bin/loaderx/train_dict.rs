@@ -5,6 +5,7 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use loaderx::{AnyDataset, Codec, DictSize};
+use serde_json::json;
 
 use crate::compression::dict_size;
 use crate::interrupt;
@@ -41,8 +42,8 @@ pub(crate) struct Arguments {
     /// Compression level at which it is measured: 1 to 22, or one of zstd's negative levels [default: 19]
     #[arg(long, value_name = "N", allow_negative_numbers = true, conflicts_with = "trial")]
     level: Option<i32>,
-    /// One JSON object; with --try an array of them, a line: codec, level, dictionary, ratio, write_bytes_per_second,
-    /// gather_records_per_second, gather_bytes_per_second
+    /// One JSON object: out, and with and without the dictionary what --try gives as an array: codec, level, dictionary
+    /// (bytes), ratio, write_bytes_per_second, gather_records_per_second, gather_bytes_per_second
     #[arg(long)]
     json: bool,
 }
@@ -78,7 +79,7 @@ fn train(arguments: &Arguments, sample: &Sample, directory: &Path, out: &Path) -
     write_new(out, dict)?;
     let (records, bytes) = sample.measured();
     output::result(&match arguments.json {
-        true => serde_json::to_string(&[&with, &without])? + "\n",
+        true => json!({"out": out.display().to_string(), "with": with, "without": without}).to_string() + "\n",
         false => format!(
             "{}\t{} bytes\n{records} other records of {bytes} bytes become {:.2} times smaller at level {level}, {:.2} \
              times without it\n",

@@ -13,10 +13,10 @@ use crate::output::{self, Bar, Result};
 /// one line with the counts.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// The store's directory.
+    /// The store's directory
     #[arg(value_name = "STORE")]
     store: PathBuf,
-    /// One JSON object.
+    /// One JSON object
     #[arg(long)]
     json: bool,
 }
