@@ -13,8 +13,10 @@ use crate::trial::{Order, rate};
 /// How long each rate is measured, after a tenth of that to warm up.
 const TIME: Duration = Duration::from_millis(800);
 
-/// Measure how fast records of a store come on this machine: gathered at random by one thread that asks for a batch at a
-/// time, and through a loader, beside a plain copy of as many bytes, which is the limit. It takes a few seconds.
+/// Measure how fast records of a store come on this machine, beside a plain copy.
+///
+/// They are gathered at random by one thread that asks for a batch at a time, and come shuffled through a loader; a copy of
+/// as many bytes is the limit. It takes a few seconds.
 ///
 /// What is measured first reads from the disk, and what comes after from memory, where the store fits: run it twice to
 /// see the latter alone.

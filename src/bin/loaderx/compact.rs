@@ -7,10 +7,9 @@ use serde::Serialize;
 
 use crate::output::{self, Bar, Result};
 
-/// Give back the bytes of deleted records: the others are copied into fresh files, in their order, and the old files are
-/// removed.
+/// Give back the bytes of deleted records.
 ///
-/// It needs room for all records meanwhile. Stopped at any moment, the store is as before or as after. No other program may
+/// The others are copied into fresh files, in their order, and the old files are removed. It needs room for all records meanwhile. Stopped at any moment, the store is as before or as after. No other program may
 /// have the store open. What is printed: how many bytes were given back, and how many are left.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {

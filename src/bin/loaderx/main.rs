@@ -32,7 +32,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Record stores for machine learning: import, inspect, verify, export.
+/// Record stores for machine learning: import, look at, measure, change, verify, export.
 #[derive(Debug, Parser)]
 #[command(name = "loaderx", version, max_term_width = 100)]
 struct Arguments {

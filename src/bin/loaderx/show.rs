@@ -13,8 +13,10 @@ use crate::values::{Elements, Summary};
 /// Characters of a text that are shown.
 const TEXT: usize = 300;
 
-/// Show records: their values as NumPy prints arrays, shortened, with shape, smallest and largest value and mean; records of
-/// bytes as text where they are UTF-8.
+/// Show records: values, shape and a summary, or a contact sheet of images.
+///
+/// Values are shortened as NumPy prints arrays; the summary is the smallest and the largest value and the mean. Records of
+/// bytes are shown as text where they are UTF-8.
 ///
 /// With --png a contact sheet of image-like records is written, row by row: u8, bool, or floats from 0 to 1, of shape
 /// (H, W), (H, W, C) or (C, H, W) with C of 1, 3 or 4.

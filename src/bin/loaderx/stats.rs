@@ -17,7 +17,7 @@ const WIDTH: u64 = 40;
 /// How many times smaller a record became: the least of each class.
 const RATIOS: [f64; 9] = [1.0, 1.1, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0];
 
-/// Show how long the records of a store are and how well they compress, as histograms, and what deleted records hold.
+/// Show histograms of the records' lengths and compression, and the bytes that are reclaimable.
 ///
 /// Every record's entry is read once, no record is. Lengths are those before compression, in classes that double; a ratio
 /// of 5 to 10 is that of records that take a fifth to a tenth of their length.
