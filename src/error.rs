@@ -167,6 +167,15 @@ pub enum Error {
     #[error("cancelled: the loader was closed")]
     Cancelled,
 
+    /// The work was stopped where it was asked to be: see [`Import::stop`](crate::Import::stop).
+    #[error("interrupted after {records} records: {left}")]
+    Interrupted {
+        /// How many records had been written.
+        records: u64,
+        /// What is left of them, and how to go on.
+        left: String,
+    },
+
     /// A saved state does not belong to this loader.
     #[error("the saved state does not fit this loader: {reason}")]
     State {

@@ -1,8 +1,8 @@
 //! The data layer for training and serving in Rust: a persistent store of records, typed datasets over it, and an
 //! endless loader of shuffled batches.
 //!
-//! - [`Import`] turns .npy, .npz and .safetensors files, and iterators of records, into stores; [`export_npy`] writes
-//!   one out again.
+//! - [`Import`] turns .npy, .npz and .safetensors files, lines of text, folders, and iterators of records, into stores;
+//!   [`Export`] writes them out again.
 //! - [`DenseDataset`] and [`RaggedDataset`] are typed views over a [`Store`]: append, read by index, range, list or mask.
 //!   Records are compressed one by one, so that any one is read at once.
 //! - [`DataLoader`] draws batches, for ever: the bytes of step k depend on the data, the mode, batch size and seed, k, the
@@ -80,7 +80,9 @@ pub use adapters::burn::{Burn, BurnBatcher, BurnData, BurnElement, BurnItem, Bur
 pub use adapters::candle::{Candle, CandleElement, CandleHost, CandlePacked, CandlePadded, PackedTensor, PaddedTensor};
 #[cfg(feature = "ndarray")]
 pub use adapters::ndarray::{ArrayShape, Ndarray};
-pub use convert::{Exported, Import, Imported, Progress, Recode, Repaired, export_npy, repair};
+pub use convert::{
+    Export, Exported, ExportedArray, Import, Imported, Progress, Recode, Repaired, SourceFormat, export_npy, repair,
+};
 pub use data::{
     AnyDataset, DType, DatasetOptions, DenseBatch, DenseDataset, Element, Kind, RaggedBatch, RaggedDataset, Selection,
     Shape,

@@ -1,11 +1,22 @@
-//! Stores out into .npy files.
+//! Stores out into .npy, .npz and .safetensors files.
 
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+
+use safetensors::Dtype;
+use safetensors::tensor::{Metadata, TensorInfo};
+use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, ZipWriter};
 
 use super::blocks::{LENGTHS, each_block};
+use super::import::Progress;
 use super::npy::header_bytes;
 use super::place::NewFile;
-use crate::data::{AnyDataset, Kind};
+use super::plan::SAFETENSORS;
+use super::write::Done;
+use crate::data::{AnyDataset, DType, Kind, swap_bytes};
 use crate::error::{Corruption, Error, Result};
 
 /// What an export wrote.
@@ -20,17 +31,21 @@ pub struct Exported {
     pub row_counts: Option<PathBuf>,
 }
 
-/// Writes the records of `store` to the .npy file `out`, in C order, with the dtype of the store.
-///
-/// A dense store of `n` records gives an array of shape `(n, …)`. A ragged store gives all rows, end to end, and a
-/// second file, `OUT.rows.npy` beside `OUT.npy`, with the number of rows of each record as `i64`; a store of raw records
-/// counts as one of rows of `u8`. bfloat16 is written as `<V2`, which NumPy reads as two raw bytes. Dates, complex
-/// numbers and strings, which this crate only carries, are written as they are; structures become raw bytes (`|V12`).
+/// An array that an export put into an archive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ExportedArray {
+    /// Its name in the archive: that of the store's directory, with `.rows` behind it where it holds row counts.
+    pub name: String,
+    /// Its shape.
+    pub shape: Vec<u64>,
+}
+
+/// Writes the records of `store` to the .npy file `out`, in C order, with the dtype of the store: [`Export::npy`] without
+/// progress.
 ///
 /// # Errors
-///
-/// An existing `out` is an error, as are pickled objects, and records whose length does not fit the schema. A failure
-/// leaves no file.
+/// As there.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -46,13 +61,238 @@ pub struct Exported {
 /// # }
 /// ```
 pub fn export_npy(store: impl AsRef<Path>, out: impl AsRef<Path>) -> Result<Exported> {
-    let (path, out) = (store.as_ref(), out.as_ref());
-    let export = Export::open(path)?;
-    if export.store.kind() == Some(Kind::Dense) { export.dense(out) } else { export.ragged(out) }
+    Export::new().npy(store, out)
+}
+
+/// Writes stores into files that NumPy and others read, in C order, with the dtypes of the stores. Memory stays bounded.
+///
+/// A dense store of `n` records gives an array of shape `(n, …)`. A ragged store gives all rows, end to end, and a second
+/// array with the number of rows of each record as `i64`; a store of raw records counts as one of rows of `u8`.
+///
+/// # Errors
+///
+/// An existing `out` is an error, as are pickled objects, and records whose length does not fit the schema. A failure
+/// leaves no file.
+///
+/// ```
+/// use loaderx::{Export, Import};
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let (words, out) = (dir.path().join("words"), dir.path().join("all.npz"));
+/// Import::new().records(["one", "", "three"], &words)?;
+/// let arrays = Export::new().npz([&words], &out)?;
+/// let names: Vec<&str> = arrays.iter().map(|array| &array.name[..]).collect();
+/// assert_eq!(names, ["words", "words.rows"]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Export<'a> {
+    stop: Option<&'a AtomicBool>,
+    progress: Box<dyn FnMut(Progress) + 'a>,
+}
+
+impl fmt::Debug for Export<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Export").finish_non_exhaustive()
+    }
+}
+
+impl Default for Export<'_> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<'a> Export<'a> {
+    /// The defaults: no progress.
+    pub fn new() -> Self {
+        Export { stop: None, progress: Box::new(|_| {}) }
+    }
+
+    /// Calls `progress` after every block of records that was written.
+    pub fn progress(mut self, progress: impl FnMut(Progress) + 'a) -> Self {
+        self.progress = Box::new(progress);
+        self
+    }
+
+    /// Stops with [`Error::Interrupted`] soon after `stop` becomes true, at the end of a block of records. Nothing is left.
+    pub fn stop(mut self, stop: &'a AtomicBool) -> Self {
+        self.stop = Some(stop);
+        self
+    }
+
+    /// Writes one store to the .npy file `out`; the row counts of a ragged one lie in `OUT.rows.npy` beside `OUT.npy`.
+    ///
+    /// bfloat16 is written as `<V2`, which NumPy reads as two raw bytes. Dates, complex numbers and strings, which this
+    /// crate only carries, are written as they are; structures become raw bytes (`|V12`).
+    pub fn npy(mut self, store: impl AsRef<Path>, out: impl AsRef<Path>) -> Result<Exported> {
+        let out = out.as_ref();
+        let store = Source::open(store.as_ref())?;
+        let mut file = NewFile::create(out)?;
+        let mut counts = match store.is_ragged() {
+            true => Some((counts_path(out), NewFile::create(&counts_path(out))?)),
+            false => None,
+        };
+        let rows = store.rows()?;
+        let shape = store.shape(rows);
+        file.write_all(&header_bytes(store.path(), &store.descr, &shape)?)?;
+        let mut done = Done::new(&mut self.progress, self.stop, Some(store.records), None);
+        store.each_block(&mut done, |bytes| file.write_all(bytes))?;
+        if let Some((path, counts)) = &mut counts {
+            counts.write_all(&header_bytes(path, "<i8", &[store.records])?)?;
+            store.each_counts(|bytes| counts.write_all(bytes))?;
+        }
+        let row_counts = match counts {
+            Some((path, counts)) => {
+                counts.finish()?;
+                Some(path)
+            }
+            None => None,
+        };
+        file.finish()?;
+        Ok(Exported { records: store.records, shape, row_counts })
+    }
+
+    /// Writes stores into the .npz archive `out`, uncompressed as `numpy.savez` does: each an array by the name of its
+    /// directory, NAME, the row counts of a ragged one as `NAME.rows`. Elements are written as by [`npy`](Export::npy).
+    pub fn npz(
+        mut self,
+        stores: impl IntoIterator<Item = impl AsRef<Path>>,
+        out: impl AsRef<Path>,
+    ) -> Result<Vec<ExportedArray>> {
+        let out = out.as_ref();
+        let stores = named(stores)?;
+        let mut file = NewFile::create(out)?;
+        let mut done = Done::new(&mut self.progress, self.stop, Some(total(&stores)), None);
+        let mut arrays = Vec::new();
+        let mut archive = ZipWriter::new(file.as_file());
+        let error = |e: zip::result::ZipError| Error::io("write", out)(e.into());
+        let options = SimpleFileOptions::default().compression_method(CompressionMethod::Stored).large_file(true);
+        let write = |archive: &mut ZipWriter<&std::fs::File>, bytes: &[u8]| {
+            std::io::Write::write_all(archive, bytes).map_err(Error::io("write", out))
+        };
+        for (name, store) in &stores {
+            let shape = store.shape(store.rows()?);
+            archive.start_file(format!("{name}.npy"), options).map_err(error)?;
+            write(&mut archive, &header_bytes(store.path(), &store.descr, &shape)?)?;
+            store.each_block(&mut done, |bytes| write(&mut archive, bytes))?;
+            arrays.push(ExportedArray { name: name.clone(), shape });
+            if store.is_ragged() {
+                let (name, shape) = (counts_name(name), vec![store.records]);
+                archive.start_file(format!("{name}.npy"), options).map_err(error)?;
+                write(&mut archive, &header_bytes(store.path(), "<i8", &shape)?)?;
+                store.each_counts(|bytes| write(&mut archive, bytes))?;
+                arrays.push(ExportedArray { name, shape });
+            }
+        }
+        archive.finish().map_err(error)?;
+        file.finish()?;
+        Ok(arrays)
+    }
+
+    /// Writes stores into the .safetensors file `out`, little-endian: each a tensor by the name of its directory, NAME,
+    /// the row counts of a ragged one as `NAME.rows`.
+    ///
+    /// The file's `__metadata__` has what the stores' metadata holds under that key, where they agree, and every other
+    /// entry as `NAME.KEY`, in JSON.
+    ///
+    /// # Errors
+    /// Also dtypes that this crate has no element type for, and two stores that say different things in `__metadata__`.
+    pub fn safetensors(
+        mut self,
+        stores: impl IntoIterator<Item = impl AsRef<Path>>,
+        out: impl AsRef<Path>,
+    ) -> Result<Vec<ExportedArray>> {
+        let out = out.as_ref();
+        let stores = named(stores)?;
+        let mut file = NewFile::create(out)?;
+        let (mut tensors, mut arrays) = (Vec::new(), Vec::new());
+        for (name, store) in &stores {
+            let (dtype, rows) = (store.safetensors_dtype()?, store.rows()?);
+            tensors.push((dtype, name.clone(), store.shape(rows), store, false));
+            arrays.push(ExportedArray { name: name.clone(), shape: store.shape(rows) });
+            if store.is_ragged() {
+                let (name, shape) = (counts_name(name), vec![store.records]);
+                tensors.push((Dtype::I64, name.clone(), shape.clone(), store, true));
+                arrays.push(ExportedArray { name, shape });
+            }
+        }
+        // Large elements first, so that each tensor is aligned, as others write it.
+        tensors.sort_by(|a, b| (b.0.bitsize(), &a.1).cmp(&(a.0.bitsize(), &b.1)));
+        file.write_all(&safetensors_header(out, &stores, &tensors)?)?;
+        let mut done = Done::new(&mut self.progress, self.stop, Some(total(&stores)), None);
+        for (.., store, counts) in &tensors {
+            if *counts {
+                store.each_counts(|bytes| file.write_all(bytes))?;
+            } else {
+                store.each_block_little(&mut done, |bytes| file.write_all(bytes))?;
+            }
+        }
+        file.finish()?;
+        Ok(arrays)
+    }
+}
+
+/// A tensor of a .safetensors file: its type, name and shape, its store, and whether it is that one's row counts.
+type Tensor<'s> = (Dtype, String, Vec<u64>, &'s Source, bool);
+
+/// The length of the header, and the header, padded to 8 bytes.
+fn safetensors_header(out: &Path, stores: &BTreeMap<String, Source>, tensors: &[Tensor<'_>]) -> Result<Vec<u8>> {
+    let invalid = |e: &dyn fmt::Display| Error::invalid("tensors", format!("{}: {e}", out.display()));
+    let (mut at, mut infos) = (0, Vec::new());
+    for (dtype, name, shape, ..) in tensors {
+        let shape: Vec<usize> = shape.iter().map(|&dimension| dimension as usize).collect();
+        let end = at + shape.iter().product::<usize>() * dtype.bitsize() / 8;
+        infos.push((name.clone(), TensorInfo { dtype: *dtype, shape, data_offsets: (at, end) }));
+        at = end;
+    }
+    let mut said = HashMap::new();
+    for (name, store) in stores {
+        store.say(name, &mut said)?;
+    }
+    let header = Metadata::new((!said.is_empty()).then_some(said), infos).map_err(|e| invalid(&e))?;
+    let mut header = serde_json::to_vec(&header).map_err(|e| invalid(&e))?;
+    header.resize(header.len().next_multiple_of(8), b' ');
+    Ok([&(header.len() as u64).to_le_bytes()[..], &header].concat())
+}
+
+/// Stores by the names of their directories, each of which there may be once.
+fn named(stores: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<BTreeMap<String, Source>> {
+    let mut named = BTreeMap::new();
+    for store in stores {
+        let path = store.as_ref();
+        let absolute = std::path::absolute(path).map_err(Error::io("find", path))?;
+        let name = absolute.file_name().and_then(|name| name.to_str()).map(str::to_owned);
+        let name =
+            name.ok_or_else(|| Error::invalid("stores", format!("{} has no name that is text", path.display())))?;
+        if named.insert(name.clone(), Source::open(path)?).is_some() {
+            let reason = format!("two stores are named {name:?}, which would be one array: export them one by one");
+            return Err(Error::invalid("stores", reason));
+        }
+    }
+    for name in named.keys() {
+        if named.contains_key(&counts_name(name)) && named[name].is_ragged() {
+            let reason = format!("{:?} is what the row counts of {name:?} are called", counts_name(name));
+            return Err(Error::invalid("stores", reason));
+        }
+    }
+    match named.is_empty() {
+        true => Err(Error::invalid("stores", "there are none: name a store")),
+        false => Ok(named),
+    }
+}
+
+/// How many records stores have together.
+fn total(stores: &BTreeMap<String, Source>) -> u64 {
+    stores.values().map(|store| store.records).sum()
+}
+
+/// What the row counts of a ragged store are called.
+fn counts_name(name: &str) -> String {
+    format!("{name}.rows")
 }
 
 /// A store that is written out, as it was when it was opened.
-struct Export {
+struct Source {
     store: AnyDataset,
     records: u64,
     /// The dtype, as a .npy file has it.
@@ -62,9 +302,9 @@ struct Export {
     row_bytes: u64,
 }
 
-impl Export {
+impl Source {
     /// Raw records count as rows of bytes.
-    fn open(path: &Path) -> Result<Export> {
+    fn open(path: &Path) -> Result<Source> {
         let store = AnyDataset::open(path)?;
         let descr = store.dtype().unwrap_or("|u1").to_owned();
         let row_bytes = if store.kind().is_none() { Some(1) } else { store.row_bytes() };
@@ -74,42 +314,88 @@ impl Export {
         }
         let row_bytes = row_bytes.ok_or_else(|| unsupported("a .npy file cannot carry it as it is"))? as u64;
         let item_shape = store.item_shape().unwrap_or(&[]).iter().map(|&dimension| dimension as u64).collect();
-        Ok(Export { records: store.len(), descr, item_shape, row_bytes, store })
-    }
-
-    fn dense(self, out: &Path) -> Result<Exported> {
-        let mut file = NewFile::create(out)?;
-        let shape = [&[self.records], &self.item_shape[..]].concat();
-        file.write_all(&header_bytes(self.store.path(), &self.descr, &shape)?)?;
-        self.each_lengths(|first, lengths| {
-            self.check(first, lengths, "the length of an item", |len| len == self.row_bytes)
-        })?;
-        self.write_records(&mut file)?;
-        file.finish()?;
-        Ok(Exported { records: self.records, shape, row_counts: None })
-    }
-
-    fn ragged(self, out: &Path) -> Result<Exported> {
-        if self.row_bytes == 0 {
+        let source = Source { records: store.len(), descr, item_shape, row_bytes, store };
+        if source.is_ragged() && row_bytes == 0 {
             let reason = "its records have no number of rows";
-            return Err(Error::unsupported(self.store.path(), "a ragged store whose rows have no bytes", reason));
+            return Err(Error::unsupported(path, "a ragged store whose rows have no bytes", reason));
         }
-        let counts_path = counts_path(out);
-        let (mut file, mut counts) = (NewFile::create(out)?, NewFile::create(&counts_path)?);
-        counts.write_all(&header_bytes(&counts_path, "<i8", &[self.records])?)?;
+        Ok(source)
+    }
+
+    fn path(&self) -> &Path {
+        self.store.path()
+    }
+
+    /// Whether rows are counted.
+    fn is_ragged(&self) -> bool {
+        self.store.kind() != Some(Kind::Dense)
+    }
+
+    /// The shape of the array of so many rows.
+    fn shape(&self, rows: u64) -> Vec<u64> {
+        [&[rows], &self.item_shape[..]].concat()
+    }
+
+    /// How many rows there are. Refuses a record that is no row, or no number of them.
+    fn rows(&self) -> Result<u64> {
         let mut rows = 0;
         self.each_lengths(|first, lengths| {
-            self.check(first, lengths, "a multiple of a row's length", |len| len.is_multiple_of(self.row_bytes))?;
-            let lengths = lengths.iter().map(|len| len / self.row_bytes);
-            rows += lengths.clone().sum::<u64>();
-            counts.write_all(&lengths.flat_map(u64::to_le_bytes).collect::<Vec<u8>>())
+            if self.is_ragged() {
+                self.check(first, lengths, "a multiple of a row's length", |len| len.is_multiple_of(self.row_bytes))?;
+                rows += lengths.iter().map(|len| len / self.row_bytes).sum::<u64>();
+            } else {
+                self.check(first, lengths, "the length of an item", |len| len == self.row_bytes)?;
+                rows += lengths.len() as u64;
+            }
+            Ok(())
         })?;
-        let shape = [&[rows], &self.item_shape[..]].concat();
-        file.write_all(&header_bytes(self.store.path(), &self.descr, &shape)?)?;
-        self.write_records(&mut file)?;
-        counts.finish()?;
-        file.finish()?;
-        Ok(Exported { records: self.records, shape, row_counts: Some(counts_path) })
+        Ok(rows)
+    }
+
+    /// The type of a tensor's elements.
+    fn safetensors_dtype(&self) -> Result<Dtype> {
+        let dtype = if self.store.kind().is_none() { Some(DType::U8) } else { self.store.element() };
+        Ok(match dtype {
+            Some(DType::Bool) => Dtype::BOOL,
+            Some(DType::I8) => Dtype::I8,
+            Some(DType::I16) => Dtype::I16,
+            Some(DType::I32) => Dtype::I32,
+            Some(DType::I64) => Dtype::I64,
+            Some(DType::U8) => Dtype::U8,
+            Some(DType::U16) => Dtype::U16,
+            Some(DType::U32) => Dtype::U32,
+            Some(DType::U64) => Dtype::U64,
+            Some(DType::F16) => Dtype::F16,
+            Some(DType::BF16) => Dtype::BF16,
+            Some(DType::F32) => Dtype::F32,
+            Some(DType::F64) => Dtype::F64,
+            None => {
+                let reason = "a tensor has no such elements: export it to .npy or .npz";
+                return Err(Error::unsupported(self.path(), format!("dtype {:?}", self.descr), reason));
+            }
+        })
+    }
+
+    /// Adds what the metadata says to that of a .safetensors file.
+    fn say(&self, name: &str, said: &mut HashMap<String, String>) -> Result<()> {
+        let mut add = |key: String, value: String| match said.insert(key.clone(), value.clone()) {
+            Some(other) if other != value => {
+                let reason =
+                    format!("the metadata {key:?} is {value:?} here and {other:?} before: export it by itself");
+                Err(Error::format(self.path(), reason))
+            }
+            _ => Ok(()),
+        };
+        for key in self.store.metadata_keys() {
+            if key == SAFETENSORS
+                && let Ok(Some(map)) = self.store.metadata::<BTreeMap<String, String>>(key)
+            {
+                map.into_iter().try_for_each(|(key, value)| add(key, value))?;
+            } else if let Some(value) = self.store.metadata::<serde_json::Value>(key)? {
+                add(format!("{name}.{key}"), value.to_string())?;
+            }
+        }
+        Ok(())
     }
 
     /// Calls `each` with the lengths of all records, some at a time, and the index of the first.
@@ -135,9 +421,34 @@ impl Export {
         }
     }
 
-    /// Writes all records, one behind the other.
-    fn write_records(&self, file: &mut NewFile) -> Result<()> {
-        each_block(&self.store, 0..self.records, |_, records| file.write_all(&records.bytes))
+    /// Calls `each` with the bytes of all records, a block after the other.
+    fn each_block(&self, done: &mut Done<'_>, mut each: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        each_block(&self.store, 0..self.records, |indices, records| {
+            each(&records.bytes)?;
+            let bytes = records.bytes.len() as u64;
+            done.add(indices.len() as u64, bytes, bytes)
+        })
+    }
+
+    /// The same with elements in little-endian order.
+    fn each_block_little(&self, done: &mut Done<'_>, mut each: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let size = self.store.element().filter(|_| self.descr.starts_with('>')).map(DType::size);
+        self.each_block(done, |bytes| match size {
+            None => each(bytes),
+            Some(size) => {
+                let mut bytes = bytes.to_vec();
+                swap_bytes(&mut bytes, size);
+                each(&bytes)
+            }
+        })
+    }
+
+    /// Calls `each` with the number of rows of all records, as little-endian `i64`, some at a time.
+    fn each_counts(&self, mut each: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        self.each_lengths(|_, lengths| {
+            let counts = lengths.iter().flat_map(|len| (len / self.row_bytes).to_le_bytes());
+            each(&counts.collect::<Vec<u8>>())
+        })
     }
 }
 

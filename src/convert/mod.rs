@@ -2,17 +2,23 @@
 //! store, and the format crates.
 //!
 //! `import` is the builder that a user sees. `npy`, `npz` and `safetensors` say which tables a file holds, `choose` takes some
-//! of them, `table` and `fortran` give their rows, `write` puts these into stores, as `records` does with those of
-//! iterators, `export` takes them out, `recode` puts them into another store, and `place` is where the file system is changed.
+//! of them, `table` and `fortran` give their rows; `lines` and `files` give records of bytes; `plan` says which of all these go
+//! into which stores. `write` puts them there, as `records` does with those of iterators, `export` takes them out, `recode`
+//! puts them into another store. `journal` keeps what an import was begun with, and `place` is where the file system is
+//! changed.
 
 mod blocks;
 mod choose;
 mod export;
+mod files;
 mod fortran;
 mod import;
+mod journal;
+mod lines;
 mod npy;
 mod npz;
 mod place;
+mod plan;
 mod recode;
 mod records;
 mod safetensors;
@@ -21,8 +27,8 @@ mod table;
 mod tests;
 mod write;
 
-pub use export::{Exported, export_npy};
-pub use import::{Import, Imported, Progress};
+pub use export::{Export, Exported, ExportedArray, export_npy};
+pub use import::{Import, Imported, Progress, SourceFormat};
 pub use recode::{Recode, Repaired, repair};
 
 use std::fs::{self, File};

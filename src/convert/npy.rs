@@ -220,8 +220,12 @@ pub(super) struct NpyFile {
 
 impl NpyFile {
     pub(super) fn open(path: &Path) -> Result<NpyFile> {
-        let file = open_source(path)?;
-        Ok(NpyFile { path: path.to_path_buf(), file })
+        Ok(NpyFile::of(path, open_source(path)?))
+    }
+
+    /// A file that is open; the path is for errors.
+    pub(super) fn of(path: &Path, file: File) -> NpyFile {
+        NpyFile { path: path.to_path_buf(), file }
     }
 }
 

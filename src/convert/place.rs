@@ -1,11 +1,13 @@
 //! The only file of this room that changes the file system: what is built beside its destination and put there whole.
 
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::data::{Disk, LockGuard, LockKind, OsDisk, create_dirs};
+use super::journal::{self, Journal, MAX_JOURNAL};
+use crate::data::{Disk, LockGuard, LockKind, OsDisk, create_dirs, read_small, replace, unfinished};
 use crate::error::{Error, Result};
 
 /// The file whose lock says that an import is alive, and whose presence says that the directory is an import's.
@@ -23,7 +25,7 @@ impl fmt::Debug for Lock {
     }
 }
 
-/// `DST.partial`, a directory in which the destination is built. It is removed when it is dropped.
+/// `DST.partial`, a directory in which the destination is built. It is removed when it is dropped, unless it is kept.
 #[derive(Debug)]
 pub(super) struct Partial {
     disk: Arc<dyn Disk>,
@@ -33,13 +35,58 @@ pub(super) struct Partial {
     _lock: Lock,
     /// Directories made below `DST.partial/data`, in the order of making.
     made: Vec<PathBuf>,
-    replaced: bool,
+    left: Left,
+    /// Whether a journal says what the import was begun with.
+    journal: bool,
+    keep: bool,
+}
+
+/// What an earlier import had left in `DST.partial`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Left {
+    Nothing,
+    /// Something that was removed.
+    Replaced,
+    /// What this import goes on with.
+    Resumed,
 }
 
 impl Partial {
     /// Begins, in place of what an import left that was killed. An error where the destination exists, where another
     /// import is at work, and where `DST.partial` holds anything that is not an import's.
     pub(super) fn begin(disk: &Arc<dyn Disk>, destination: &Path) -> Result<Partial> {
+        let partial = Partial::take(disk, destination)?;
+        partial.clear()?;
+        Ok(partial)
+    }
+
+    /// The same, with a journal of what the import is begun with. To resume is to go on with what an import with the
+    /// same journal left; where none was left, nothing is different. An error, which leaves all as it is, where what was
+    /// left was begun otherwise.
+    pub(super) fn begin_with(
+        disk: &Arc<dyn Disk>,
+        destination: &Path,
+        journal: &Journal,
+        resume: bool,
+    ) -> Result<Partial> {
+        let mut partial = Partial::take(disk, destination)?;
+        let path = journal::path(&partial.path);
+        if resume && disk.exists(&path) {
+            // Nothing was changed here yet.
+            partial.keep = true;
+            journal.check(&path, &read_small(&**disk, &path, MAX_JOURNAL)?)?;
+            partial.keep = false;
+            partial.left = Left::Resumed;
+        } else {
+            partial.clear()?;
+            replace(&**disk, &path, &journal.to_bytes())?;
+        }
+        partial.journal = true;
+        Ok(partial)
+    }
+
+    /// Takes the lock of `DST.partial`, which is made where it is not.
+    fn take(disk: &Arc<dyn Disk>, destination: &Path) -> Result<Partial> {
         let Some(name) = destination.file_name() else {
             return Err(Error::invalid("destination", format!("{} names no new directory", destination.display())));
         };
@@ -60,19 +107,44 @@ impl Partial {
             path,
             _lock: lock,
             made: Vec::new(),
-            replaced: existed,
+            left: if existed { Left::Replaced } else { Left::Nothing },
+            journal: false,
+            keep: false,
         };
         // The import that held the lock until now may have put the destination there.
         refuse_existing(&**disk, destination)?;
-        if disk.exists(&partial.data()) {
-            disk.remove_dir_all(&partial.data()).map_err(Error::io("remove", &partial.data()))?;
-        }
         Ok(partial)
     }
 
-    /// Whether an earlier import had been killed here.
-    pub(super) fn replaced(&self) -> bool {
-        self.replaced
+    /// Removes what an earlier import left: first the journal, so that it never speaks of what another import wrote.
+    fn clear(&self) -> Result<()> {
+        let journal = journal::path(&self.path);
+        for path in [&journal, &unfinished(&journal)] {
+            if self.disk.exists(path) {
+                self.disk.remove_file(path).map_err(Error::io("remove", path))?;
+                self.disk.sync_dir(&self.path).map_err(Error::io("sync", &self.path))?;
+            }
+        }
+        if self.disk.exists(&self.data()) {
+            self.disk.remove_dir_all(&self.data()).map_err(Error::io("remove", &self.data()))?;
+        }
+        Ok(())
+    }
+
+    /// What an earlier import had left here.
+    pub(super) fn left(&self) -> Left {
+        self.left
+    }
+
+    /// Whether another import could go on with what this one leaves.
+    pub(super) fn is_resumable(&self) -> bool {
+        self.journal
+    }
+
+    /// Leaves everything where it is, for an import that resumes.
+    pub(super) fn keep(mut self) -> PathBuf {
+        self.keep = true;
+        self.path.clone()
     }
 
     /// Where temporary files go.
@@ -90,7 +162,8 @@ impl Partial {
     pub(super) fn below(&mut self, names: &[impl AsRef<Path>]) -> Result<PathBuf> {
         let mut path = self.data();
         for name in names {
-            if !self.disk.exists(&path) {
+            if !self.made.contains(&path) {
+                // An import that was killed may have made it, and not synced it.
                 self.disk.create_dir(&path).map_err(Error::io("create", &path))?;
                 self.made.push(path.clone());
             }
@@ -113,8 +186,10 @@ impl Partial {
 
 impl Drop for Partial {
     fn drop(&mut self) {
-        // Nobody can be told of a failure here; what is left is replaced by the next import.
-        let _ = self.disk.remove_dir_all(&self.path);
+        if !self.keep {
+            // Nobody can be told of a failure here; what is left is replaced by the next import.
+            let _ = self.disk.remove_dir_all(&self.path);
+        }
     }
 }
 
@@ -134,18 +209,29 @@ fn lock(disk: &dyn Disk, partial: &Path) -> Result<Lock> {
 /// Whether a directory holds nothing but what an import puts there.
 fn is_an_imports(disk: &dyn Disk, path: &Path) -> Result<bool> {
     match disk.list(path) {
-        Ok(names) => Ok(names.iter().all(|name| name == LOCK || name == DATA)),
+        Ok(names) => {
+            let journal = unfinished(Path::new(journal::NAME));
+            let ours = [LOCK.as_ref(), DATA.as_ref(), journal::NAME.as_ref(), journal.as_os_str()];
+            Ok(names.iter().all(|name| ours.contains(&name.as_os_str())))
+        }
         Err(e) if e.kind() == io::ErrorKind::NotADirectory => Ok(false),
         Err(e) => Err(Error::io("read", path)(e)),
     }
 }
 
-fn refuse_existing(disk: &dyn Disk, path: &Path) -> Result<()> {
+pub(super) fn refuse_existing(disk: &dyn Disk, path: &Path) -> Result<()> {
     if disk.exists(path) { Err(Error::Exists { path: path.to_path_buf() }) } else { Ok(()) }
 }
 
 fn parent(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// A file without a name beside the destination, which is gone when it is closed.
+pub(super) fn nameless_file(destination: &Path) -> Result<File> {
+    let folder = parent(destination);
+    create_dirs(&OsDisk, folder)?;
+    tempfile::tempfile_in(folder).map_err(Error::io("create a temporary file in", folder))
 }
 
 /// A file that is written under a temporary name and appears whole. Dropped without `finish`, it disappears.
@@ -171,6 +257,11 @@ impl NewFile {
     /// Appends bytes.
     pub(super) fn write_all(&mut self, bytes: &[u8]) -> Result<()> {
         io::Write::write_all(&mut self.file, bytes).map_err(Error::io("write", &self.destination))
+    }
+
+    /// The file itself, for who writes at any place in it.
+    pub(super) fn as_file(&mut self) -> &File {
+        self.file.as_file()
     }
 
     /// Puts the file in its place, durably.
@@ -200,7 +291,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let destination = directory.path().join("store");
         let mut partial = Partial::begin(&os(), &destination).unwrap();
-        assert!(!partial.replaced());
+        assert_eq!(partial.left(), Left::Nothing);
         let path = partial.below(&["a", "b"]).unwrap();
         fs::write(path, "x").unwrap();
         assert!(!destination.exists());
@@ -226,7 +317,7 @@ mod tests {
         fs::create_dir_all(left.join("data/old")).unwrap();
         fs::write(left.join(LOCK), "").unwrap();
         let mut partial = Partial::begin(&os(), &directory.path().join("store")).unwrap();
-        assert!(partial.replaced() && !partial.data().exists());
+        assert!(partial.left() == Left::Replaced && !partial.data().exists());
         fs::write(partial.below(&["new"]).unwrap(), "").unwrap();
         partial.finish().unwrap();
         assert!(!directory.path().join("store/old").exists() && directory.path().join("store/new").exists());

@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use super::blocks::each_block;
 use super::import::{Imported, Progress};
 use super::place::Partial;
-use super::write::{Done, SAMPLE_BYTES, Settings, push};
+use super::write::{Done, SAMPLE_BYTES, Settings, push, shared_setters};
 use crate::data::{AnyDataset, MAX_SAMPLES};
 use crate::error::{Corruption, Error, Result};
 use crate::{Codec, DictSize, Records, StoreOptions, Verify};
@@ -33,6 +34,7 @@ use crate::{Codec, DictSize, Records, StoreOptions, Verify};
 /// ```
 pub struct Recode<'a> {
     pub(super) settings: Settings,
+    stop: Option<&'a AtomicBool>,
     progress: Box<dyn FnMut(Progress) + 'a>,
 }
 
@@ -51,30 +53,14 @@ impl Default for Recode<'_> {
 impl<'a> Recode<'a> {
     /// The defaults: codec zstd at its default level, no progress.
     pub fn new() -> Self {
-        Recode { settings: Settings::default(), progress: Box::new(|_| {}) }
+        Recode { settings: Settings::default(), stop: None, progress: Box::new(|_| {}) }
     }
 
-    /// How the new store's records are compressed. The dictionary codec trains on records spread evenly over the store.
-    pub fn codec(mut self, codec: Codec) -> Self {
-        self.settings.codec = codec;
-        self
-    }
+    shared_setters!();
 
-    /// The compression level; the codec's default unless set.
-    pub fn level(mut self, level: i32) -> Self {
-        self.settings.level = Some(level);
-        self
-    }
-
-    /// How large the dictionary may become.
-    pub fn dict_size(mut self, size: DictSize) -> Self {
-        self.settings.dict_size = size;
-        self
-    }
-
-    /// Calls `progress` after every block of records that was written.
-    pub fn progress(mut self, progress: impl FnMut(Progress) + 'a) -> Self {
-        self.progress = Box::new(progress);
+    /// Stops with [`Error::Interrupted`] soon after `stop` becomes true, at the end of a block of records. Nothing is left.
+    pub fn stop(mut self, stop: &'a AtomicBool) -> Self {
+        self.stop = Some(stop);
         self
     }
 
@@ -85,7 +71,8 @@ impl<'a> Recode<'a> {
     /// [`Error::Dictionary`]; [`Error::Io`]. After an error there is no `destination`.
     pub fn store(mut self, source: impl AsRef<Path>, destination: impl AsRef<Path>) -> Result<Imported> {
         let source = open(&self.settings, source.as_ref())?;
-        copy(&source, &BTreeSet::new(), &self.settings, &mut self.progress, destination.as_ref())
+        let done = Done::new(&mut self.progress, self.stop, Some(source.len()), None);
+        copy(&source, &BTreeSet::new(), &self.settings, done, destination.as_ref())
     }
 }
 
@@ -111,10 +98,10 @@ pub fn repair(source: impl AsRef<Path>, destination: impl AsRef<Path>) -> Result
     let bad: BTreeSet<u64> = left_out.iter().filter_map(|bad| bad.record).collect();
     settings.codec = source.codec().unwrap_or_default();
     let destination = destination.as_ref();
-    let copied = match copy(&source, &bad, &settings, &mut |_| {}, destination) {
+    let copied = match copy(&source, &bad, &settings, Done::new(&mut |_| {}, None, None, None), destination) {
         Err(Error::Dictionary { .. }) if settings.codec == Codec::ZstdDict => {
             settings.codec = Codec::Zstd;
-            copy(&source, &bad, &settings, &mut |_| {}, destination)
+            copy(&source, &bad, &settings, Done::new(&mut |_| {}, None, None, None), destination)
         }
         copied => copied,
     }?;
@@ -132,7 +119,7 @@ fn copy(
     source: &AnyDataset,
     bad: &BTreeSet<u64>,
     settings: &Settings,
-    progress: &mut dyn FnMut(Progress),
+    mut done: Done<'_>,
     destination: &Path,
 ) -> Result<Imported> {
     let indices = || (0..source.len()).filter(|index| !bad.contains(index));
@@ -146,10 +133,9 @@ fn copy(
     };
     let kept = source.len() - bad.len() as u64;
     if settings.codec == Codec::ZstdDict && kept > 0 {
-        settings.train(&store, &samples(source, bad)?, source.path())?;
+        settings.train(&store, source.path(), || samples(source, bad))?;
     }
-    let mut done = Done::new(progress, Some(kept));
-    each_block(source, indices(), |_, records| done.append(&store, &mut records.clone()))?;
+    each_block(source, indices(), |_, records| done.append(&store, records))?;
     store.close()?;
     compare(source, indices(), &open(settings, &path)?)?;
     done.finish(partial, vec![destination.to_path_buf()])

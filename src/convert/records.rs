@@ -4,14 +4,10 @@ use std::path::Path;
 
 use super::import::{Import, Imported};
 use super::place::Partial;
-use super::table::BLOCK;
-use super::write::{Done, push};
+use super::write::{Done, Fill, push};
 use crate::data::{ByteOrder, Element, Kind, MAX_SAMPLE_BYTES, MAX_SAMPLES, Shape, to_stored};
 use crate::error::{Error, Result};
 use crate::{Codec, Records};
-
-/// Records that are appended at once, unless they reach a block's bytes before.
-const RECORDS_AT_ONCE: usize = 64 << 10;
 
 impl Import<'_> {
     /// Records to train the dictionary on, where an iterator is imported with the dictionary codec: of the same elements
@@ -120,9 +116,12 @@ impl Import<'_> {
         records: impl IntoIterator<Item = impl AsRef<[T]>>,
         destination: &Path,
     ) -> Result<Imported> {
+        if self.resume {
+            return Err(Error::invalid("resume", "an iterator cannot be read again: import without resuming"));
+        }
         let settings = &self.settings;
-        let samples = self.samples.as_ref().filter(|_| settings.codec == Codec::ZstdDict);
-        if settings.codec == Codec::ZstdDict && samples.is_none() {
+        let with_dict = settings.codec == Codec::ZstdDict;
+        if with_dict && self.samples.is_none() && settings.dictionary.is_none() {
             let reason = "a dictionary is trained before records are stored, and an iterator cannot be looked at twice: \
                           give samples, or choose another codec";
             return Err(Error::dictionary(destination, reason));
@@ -135,20 +134,17 @@ impl Import<'_> {
         let total = Some(records.size_hint()).and_then(|(low, high)| high.filter(|high| *high == low));
         let mut partial = Partial::begin(&settings.disk, destination)?;
         let store = settings.create(&partial.below(&[""; 0])?, &schema)?;
-        if let Some(samples) = samples {
-            settings.train(&store, samples, destination)?;
+        if with_dict {
+            settings.train(&store, destination, || Ok(self.samples.take().unwrap_or_default()))?;
         }
-        let mut done = Done::new(&mut self.progress, total.map(|total| total as u64));
-        let mut block = Records { bytes: Vec::new(), offsets: vec![0] };
+        let mut done = Done::new(&mut self.progress, self.stop, total.map(|total| total as u64), None);
+        let mut fill = Fill::new(settings, &store, 0, &mut done);
         for (record, index) in records.zip(0u64..) {
             let record = record.as_ref();
             fits.check(index, record)?;
-            push(&mut block, &to_stored(record, ByteOrder::Little));
-            if block.bytes.len() as u64 >= BLOCK || block.offsets.len() > RECORDS_AT_ONCE {
-                done.append(&store, &mut block)?;
-            }
+            fill.record(&to_stored(record, ByteOrder::Little))?;
         }
-        done.append(&store, &mut block)?;
+        fill.finish()?;
         store.close()?;
         done.finish(partial, vec![destination.to_path_buf()])
     }

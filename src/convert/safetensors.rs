@@ -1,5 +1,6 @@
 //! A .safetensors file as a source of tables, one a tensor.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -21,6 +22,8 @@ pub(super) struct SafetensorsFile {
     path: PathBuf,
     file: File,
     metadata: Metadata,
+    /// The entry `__metadata__`.
+    said: Option<BTreeMap<String, String>>,
     names: Vec<String>,
     data_start: u64,
 }
@@ -46,7 +49,8 @@ impl SafetensorsFile {
             return Err(Error::format(path, reason));
         }
         let names = metadata.offset_keys();
-        Ok(SafetensorsFile { path: path.to_path_buf(), file, metadata, names, data_start: 8 + header_len })
+        let said = metadata.metadata().clone().map(BTreeMap::from_iter);
+        Ok(SafetensorsFile { path: path.to_path_buf(), file, metadata, said, names, data_start: 8 + header_len })
     }
 }
 
@@ -61,6 +65,10 @@ impl Source for SafetensorsFile {
 
     fn is_archive(&self) -> bool {
         true
+    }
+
+    fn metadata(&self) -> Option<&BTreeMap<String, String>> {
+        self.said.as_ref()
     }
 
     fn table(&mut self, index: usize, _void: Option<DType>) -> Result<Table> {

@@ -1,5 +1,6 @@
 //! Tables of rows: what a source file says of an array, and its bytes as rows in C order, little-endian.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
@@ -23,6 +24,10 @@ pub(super) trait Source {
     fn names(&self) -> &[String];
     /// Whether it holds any number of tables, each with a name.
     fn is_archive(&self) -> bool;
+    /// What the file says of itself, beside the tables.
+    fn metadata(&self) -> Option<&BTreeMap<String, String>> {
+        None
+    }
     /// Looks at one, and refuses it if it is no table, or not whole. `void` is what `<V2` means.
     fn table(&mut self, index: usize, void: Option<DType>) -> Result<Table>;
     /// Its data. `in_order` promises that it is read once, from the first byte to the last.
@@ -178,10 +183,26 @@ impl<'a> TableReader<'a> {
 
     /// The rows in blocks of a size that suits the order in which they lie.
     pub(super) fn blocks(&self) -> impl Iterator<Item = Range<u64>> + use<> {
+        self.blocks_from(0)
+    }
+
+    fn blocks_from(&self, first: u64) -> impl Iterator<Item = Range<u64>> + use<> {
         let Table { rows, row_bytes, fortran, .. } = self.table;
         let block = if fortran { fortran::BLOCK } else { BLOCK };
         let step = block.checked_div(row_bytes).unwrap_or(rows).max(1);
-        (0..rows).step_by(step as usize).map(move |first| first..rows.min(first.saturating_add(step)))
+        (first..rows).step_by(step as usize).map(move |first| first..rows.min(first.saturating_add(step)))
+    }
+
+    /// The same without the first rows, which a stream is moved past.
+    pub(super) fn skip(&mut self, rows: u64) -> Result<impl Iterator<Item = Range<u64>> + use<'a>> {
+        if let Input::Stream(stream) = &mut self.input {
+            let bytes = rows * self.table.row_bytes;
+            let skipped = io::copy(&mut stream.take(bytes), &mut io::sink());
+            if skipped.map_err(|e| read_error(&self.table.path, "the data", e))? < bytes {
+                return Err(read_error(&self.table.path, "the data", io::ErrorKind::UnexpectedEof.into()));
+            }
+        }
+        Ok(self.blocks_from(rows))
     }
 
     /// How many bytes rows have.

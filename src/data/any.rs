@@ -97,6 +97,11 @@ impl AnyDataset {
         self.schema.as_ref().map(Schema::codec)
     }
 
+    /// The largest record that is appended, in bytes; `None` for raw records.
+    pub(crate) fn record_limit(&self) -> Option<u32> {
+        self.schema.as_ref().map(Schema::record_limit)
+    }
+
     /// The keys of the metadata, in the order in which they were given.
     pub fn metadata_keys(&self) -> impl Iterator<Item = &str> {
         self.schema.iter().flat_map(Schema::metadata_keys)
@@ -162,6 +167,11 @@ impl AnyDataset {
     /// As [`Store::lengths`].
     pub fn lengths(&self, indices: &[u64]) -> Result<Vec<u64>> {
         self.store.lengths(indices)
+    }
+
+    /// How many bytes each record takes in the chunk files.
+    pub fn stored_lengths(&self, indices: &[u64]) -> Result<Vec<u64>> {
+        self.store.stored_lengths(indices)
     }
 
     /// The bytes of one record.

@@ -10,10 +10,10 @@ use crate::output::{self, Result};
 /// Show what a store holds.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// The store's directory.
+    /// The store's directory
     #[arg(value_name = "STORE")]
     store: PathBuf,
-    /// One JSON object, whose kind, dtype, item_shape and codec are null for raw records, which have no schema.
+    /// One JSON object, whose kind, dtype, item_shape and codec are null for raw records, which have no schema
     #[arg(long)]
     json: bool,
 }

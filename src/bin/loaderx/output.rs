@@ -3,9 +3,14 @@
 use std::error::Error;
 use std::io::{self, ErrorKind, Write};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{BinaryBytes, HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use loaderx::{AnyDataset, Progress};
+use serde::Serialize;
 
 /// What ends a command early: the crate's error, or a standard output that takes no more.
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -36,51 +41,107 @@ pub(crate) fn one_line(text: &str) -> String {
     line
 }
 
-/// A line for each store that was made: its path, records and stored bytes, separated by tabs.
-pub(crate) fn stores(paths: &[PathBuf]) -> Result<String> {
+/// A store that was made or changed.
+#[derive(Serialize)]
+struct Made {
+    path: String,
+    records: u64,
+    live_bytes: u64,
+}
+
+/// A line for each store that was made or changed: its path, records and stored bytes, separated by tabs; or a JSON
+/// object.
+pub(crate) fn stores(paths: &[PathBuf], json: bool) -> Result<()> {
     let mut lines = String::new();
     for path in paths {
         let stats = AnyDataset::open(path)?.stats()?;
-        lines += &format!("{}\t{}\t{}\n", one_line(&path.display().to_string()), stats.records, stats.live_bytes);
+        let made = Made { path: path.display().to_string(), records: stats.records, live_bytes: stats.live_bytes };
+        lines += &match json {
+            true => serde_json::to_string(&made)? + "\n",
+            false => format!("{}\t{}\t{}\n", one_line(&made.path), made.records, made.live_bytes),
+        };
     }
-    Ok(lines)
+    result(&lines)
 }
 
-/// A progress bar on standard error, which is hidden unless that is a terminal. It disappears when it is dropped.
-pub(crate) struct Bar(ProgressBar);
+/// How long work goes on before a bar is drawn.
+const SHORT: Duration = Duration::from_secs(1);
+
+/// A progress bar on standard error, unless that is no terminal. It is drawn after a second, and disappears when it is
+/// dropped.
+pub(crate) struct Bar {
+    bar: ProgressBar,
+    what: &'static str,
+    begin: Instant,
+    drawn: AtomicBool,
+}
 
 impl Bar {
-    /// Over rows and bytes, as an import reports them.
-    pub(crate) fn new() -> Bar {
-        Bar::with_template(0, "{wide_bar} {pos}/{len} rows, {msg}, {eta} left")
+    /// Counts rows or records, as `what` says.
+    pub(crate) fn new(what: &'static str) -> Bar {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
+        Bar { bar, what, begin: Instant::now(), drawn: AtomicBool::new(false) }
     }
 
-    /// Over that many records.
-    pub(crate) fn of(records: u64) -> Bar {
-        Bar::with_template(records, "{wide_bar} {pos}/{len} records, {per_sec}, {eta} left")
-    }
-
-    fn with_template(len: u64, template: &str) -> Bar {
-        // A template that is not understood gives the default bar.
-        let style = ProgressStyle::with_template(template);
-        Bar(ProgressBar::new(len).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar())))
-    }
-
+    /// How far it is, in records and bytes.
     pub(crate) fn show(&self, progress: Progress) {
-        if let Some(total) = progress.rows_total {
-            self.0.set_length(total);
-        }
-        self.0.set_message(indicatif::BinaryBytes(progress.bytes).to_string());
-        self.0.set_position(progress.rows);
+        let Progress { rows, rows_total, bytes, source_bytes, source_bytes_total, .. } = progress;
+        let rate = |seconds: f64| BinaryBytes((bytes as f64 / seconds) as u64);
+        let (done, total, of) = match (rows_total, source_bytes_total) {
+            (Some(total), _) => (rows, total, format!("/{total}")),
+            (None, Some(total)) => (source_bytes, total, String::new()),
+            (None, None) => (0, 0, String::new()),
+        };
+        let what = self.what;
+        self.set(done, total, |seconds| format!("{rows}{of} {what}, {}, {}/s", BinaryBytes(bytes), rate(seconds)));
     }
 
-    pub(crate) fn set(&self, records: u64) {
-        self.0.set_position(records);
+    /// `done` of `total`.
+    pub(crate) fn count(&self, done: u64, total: u64) {
+        let (what, rate) = (self.what, |seconds: f64| HumanCount((done as f64 / seconds) as u64));
+        self.set(done, total, |seconds| format!("{done}/{total} {what}, {}/s", rate(seconds)));
+    }
+
+    /// Turns a wheel while `work`, which does not say how far it is, goes on.
+    pub(crate) fn working<R>(&self, work: impl FnOnce() -> R) -> R {
+        let (done, wait) = mpsc::channel::<()>();
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                if wait.recv_timeout(SHORT) == Err(RecvTimeoutError::Timeout) {
+                    self.draw("{spinner} {elapsed}");
+                    self.bar.enable_steady_tick(Duration::from_millis(200));
+                }
+            });
+            let result = work();
+            drop(done);
+            result
+        })
+    }
+
+    fn draw(&self, template: &str) {
+        // A template that is not understood gives the default bar.
+        let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+        self.bar.set_style(style);
+        self.bar.set_draw_target(ProgressDrawTarget::stderr());
+    }
+
+    /// Moves the bar, and says what `message` makes of the seconds that have passed, once some have.
+    fn set(&self, done: u64, total: u64, message: impl FnOnce(f64) -> String) {
+        self.bar.set_length(total);
+        self.bar.set_position(done);
+        let elapsed = self.begin.elapsed();
+        if elapsed < SHORT {
+            return;
+        }
+        self.bar.set_message(message(elapsed.as_secs_f64()));
+        if !self.drawn.swap(true, Ordering::Relaxed) {
+            self.draw(if total > 0 { "{wide_bar} {msg}, {eta} left" } else { "{spinner} {msg}" });
+        }
     }
 }
 
 impl Drop for Bar {
     fn drop(&mut self) {
-        self.0.finish_and_clear();
+        self.bar.finish_and_clear();
     }
 }

@@ -12,28 +12,26 @@ use crate::output::{self, Bar, Result};
 /// A line for the new store is printed, as by import.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// The store's directory. It is not changed.
+    /// The store's directory. It is not changed
     #[arg(value_name = "STORE")]
     store: PathBuf,
-    /// The store to make. Nothing may be there.
+    /// The store to make. Nothing may be there
     #[arg(value_name = "DST")]
     destination: PathBuf,
     #[command(flatten)]
     compression: Compression,
+    /// One JSON object: path, records, live_bytes
+    #[arg(long)]
+    json: bool,
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<()> {
     let compression = &arguments.compression;
     compression.check();
-    let bar = Bar::new();
-    let mut recode = Recode::new().codec(compression.codec()).progress(|progress| bar.show(progress));
-    if let Some(level) = compression.level {
-        recode = recode.level(level);
-    }
-    if let Some(size) = compression.dict_size {
-        recode = recode.dict_size(size);
-    }
+    let bar = Bar::new("records");
+    let recode =
+        compressed!(Recode::new(), compression).stop(crate::interrupt::flag()?).progress(|progress| bar.show(progress));
     let recoded = recode.store(&arguments.store, &arguments.destination)?;
     drop(bar);
-    output::result(&output::stores(&recoded.stores)?)
+    output::stores(&recoded.stores, arguments.json)
 }

@@ -13,10 +13,10 @@ use crate::output::{self, Bar, Result};
 /// one line with the counts.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// The store's directory.
+    /// The store's directory
     #[arg(value_name = "STORE")]
     store: PathBuf,
-    /// One JSON object.
+    /// One JSON object
     #[arg(long)]
     json: bool,
 }
@@ -59,8 +59,8 @@ impl Bad {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let store = AnyDataset::open(&arguments.store)?;
-    let bar = Bar::of(store.len());
-    let found = store.verify(|records| bar.set(records))?;
+    let bar = Bar::new("records");
+    let found = store.verify(|records| bar.count(records, store.len()))?;
     drop(bar);
     let report = Report {
         records: found.records,

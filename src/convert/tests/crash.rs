@@ -2,11 +2,12 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::npy;
 use crate::data::{AnyDataset, Fault, SimDisk};
 use crate::error::{Error, Result};
-use crate::{Codec, Import, Imported, Recode, StoreOptions};
+use crate::{Codec, DictSize, Import, Imported, Recode, StoreOptions};
 
 const DESTINATION: &str = "/data/sets/new";
 const SOURCE: &str = "/data/sets/old";
@@ -60,6 +61,116 @@ fn crash_everywhere(prepare: impl Fn(&SimDisk), run: impl Fn(&SimDisk) -> Result
                 }
             }
         }
+    }
+}
+
+/// An import that is crashed at every point, and resumed: it gives the store of one that ran through.
+fn resume_everywhere(run: impl Fn(&SimDisk, bool) -> Result<Imported>, wanted: &[Vec<u8>]) {
+    let disk = SimDisk::new();
+    run(&disk, false).unwrap();
+    assert!(held(&disk, DESTINATION, "at once").unwrap() == wanted, "other records");
+    let mut taken_up = 0;
+    for at in 0..disk.changes() {
+        let disk = SimDisk::new();
+        disk.set_fault(Some(Fault::Crash { at, seed: at }));
+        let done = run(&disk, false);
+        let failures = (0..2).map(|power| (disk.after_power_failure(power), format!("power failed at {at}/{power}")));
+        for (disk, what) in failures.chain([(disk.after_kill(), format!("killed at {at}"))]) {
+            if held(&disk, DESTINATION, &what).is_some() {
+                continue;
+            }
+            assert!(done.is_err(), "{what}: it was said to be done");
+            // The resumed one is crashed, too.
+            disk.set_fault(Some(Fault::Crash { at: disk.changes() + at % 40, seed: at }));
+            let _ = run(&disk, true);
+            let disk = if disk.crashed() { disk.after_power_failure(at) } else { disk };
+            disk.set_fault(None);
+            if held(&disk, DESTINATION, &what).is_none() {
+                let resumed = run(&disk, true).unwrap_or_else(|e| panic!("{what}: {e}"));
+                taken_up += u64::from(resumed.resumed);
+                assert_eq!(resumed.rows, wanted.len() as u64, "{what}");
+            }
+            assert!(held(&disk, DESTINATION, &what).unwrap() == wanted, "{what}: other records");
+        }
+    }
+    assert!(taken_up > 20, "only {taken_up} imports were resumed");
+}
+
+#[test]
+fn an_import_of_arrays_resumed_everywhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let paths = ["a.npy", "b.npy", "c.npy"].map(|name| dir.path().join(name));
+    let mut rows = Vec::new();
+    for (path, count) in paths.iter().zip([20u64, 1, 30]) {
+        let data: Vec<u8> = (0..count * 50).map(|i| (i / 7 + count) as u8).collect();
+        std::fs::write(path, npy("|u1", false, &[count, 50], &data)).unwrap();
+        rows.extend(data.chunks(50).map(<[u8]>::to_vec));
+    }
+    let run = |disk: &SimDisk, resume| import(disk).codec(Codec::Raw).resume(resume).paths(&paths, DESTINATION);
+    resume_everywhere(run, &rows);
+}
+
+#[test]
+fn an_import_of_lines_with_a_dictionary_resumed_everywhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("a.txt");
+    let lines: Vec<String> = (0..60).map(|i| format!("line {i} is one of some lines; ").repeat(i % 4)).collect();
+    std::fs::write(&source, lines.join("\n") + "\n").unwrap();
+    let run = |disk: &SimDisk, resume| {
+        let mut import = import(disk).codec(Codec::ZstdDict).level(1).dict_size(DictSize::Bytes(200)).resume(resume);
+        import.settings.records_at_once = 11;
+        import.path(&source, DESTINATION)
+    };
+    resume_everywhere(run, &lines.into_iter().map(String::into_bytes).collect::<Vec<_>>());
+}
+
+#[test]
+fn an_import_of_a_folder_resumed_everywhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let files: Vec<Vec<u8>> = (0..40u8).map(|i| [i, 7].repeat(usize::from(i % 5) * 20)).collect();
+    for (i, bytes) in files.iter().enumerate() {
+        std::fs::write(dir.path().join(format!("{i:02}")), bytes).unwrap();
+    }
+    let run = |disk: &SimDisk, resume| {
+        let mut import = import(disk).resume(resume);
+        import.settings.records_at_once = 9;
+        import.path(dir.path(), DESTINATION)
+    };
+    resume_everywhere(run, &files);
+}
+
+#[test]
+fn an_import_that_is_stopped_anywhere_is_resumed_and_never_with_other_settings() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("a.txt");
+    let lines: Vec<String> = (0..50).map(|i| format!("line {i}")).collect();
+    std::fs::write(&source, lines.join("\n")).unwrap();
+    for stop_at in 0..6 {
+        let (disk, stop) = (SimDisk::new(), AtomicBool::new(false));
+        let run = |codec, resume| {
+            let mut left = stop_at;
+            let mut import = import(&disk).codec(codec).resume(resume).stop(&stop).progress(|_| {
+                left -= 1;
+                stop.store(left < 0, Ordering::Relaxed);
+            });
+            import.settings.records_at_once = 10;
+            import.path(&source, DESTINATION)
+        };
+        let first = run(Codec::Zstd, false);
+        if stop_at == 5 {
+            assert_eq!(first.unwrap().rows, 50);
+            break;
+        }
+        let error = first.unwrap_err();
+        assert!(matches!(error, Error::Interrupted { records, .. } if records == (stop_at as u64 + 1) * 10), "{error}");
+        assert!(error.to_string().contains("new.partial holds them"), "{error}");
+        assert!(held(&disk, DESTINATION, "stopped").is_none());
+        let other = run(Codec::Raw, true).unwrap_err().to_string();
+        assert!(other.contains("begun with the codec zstd, and is to be resumed with raw"), "{other}");
+        let mut resumed = import(&disk).resume(true);
+        resumed.settings.records_at_once = 10;
+        assert!(resumed.path(&source, DESTINATION).unwrap().resumed);
+        assert!(held(&disk, DESTINATION, "resumed").unwrap().iter().eq(lines.iter().map(|line| line.as_bytes())));
     }
 }
 

@@ -84,12 +84,72 @@ proptest! {
         let (found, records) = stored(&path);
         let len = expected.len() as u64;
         prop_assert_eq!((imported.rows, imported.bytes, imported.replaced_partial), (rows, len, false));
-        prop_assert_eq!(last, Some(Progress { rows, rows_total: Some(rows), bytes: len }));
+        let bytes = (len, Some(len));
+        prop_assert_eq!(last, Some(Progress { rows, rows_total: Some(rows), bytes: len, source_bytes: bytes.0, source_bytes_total: bytes.1 }));
         prop_assert_eq!(&imported.stores, &[path]);
         prop_assert_eq!(found, schema(Kind::Dense, &descr.replace('>', "<"), &item.iter().map(|&dim| dim as usize).collect::<Vec<_>>()));
         prop_assert_eq!(records.offsets, (0..=rows).map(|row| row * len / rows).collect::<Vec<u64>>());
         prop_assert_eq!(records.bytes, expected);
         prop_assert_eq!(fs::read_dir(case.directory.path()).unwrap().count(), 2);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+    #[test]
+    fn several_files_stopped_anywhere_and_resumed_give_the_records_of_all_of_them(
+        parts in prop::collection::vec((400u64..900, any::<bool>()), 1..5),
+        codec in prop::sample::select(vec![Codec::Raw, Codec::Zstd, Codec::ZstdDict]),
+        stop_after in 0usize..6,
+    ) {
+        let directory = tempfile::tempdir().unwrap();
+        let destination = directory.path().join("store");
+        let (mut paths, mut expected) = (Vec::new(), Vec::new());
+        for (i, (rows, fortran)) in parts.into_iter().enumerate() {
+            let (bytes, part) = counted(">i2", fortran, &[rows, 3, 2]);
+            expected.extend(part);
+            paths.push(directory.path().join(format!("{i}.npy")));
+            fs::write(&paths[i], bytes).unwrap();
+        }
+        let (stop, mut blocks) = (AtomicBool::new(false), 0);
+        let import = || Import::new().codec(codec).dict_size(DictSize::Bytes(1024)).level(1);
+        let first = import().stop(&stop).progress(|_| {
+            stop.store(blocks >= stop_after, Ordering::Relaxed);
+            blocks += 1;
+        });
+        let done = match first.paths(&paths, &destination) {
+            Err(Error::Interrupted { records, .. }) => {
+                prop_assert!(!destination.exists() && records > 0);
+                import().resume(true).paths(&paths, &destination).unwrap()
+            }
+            done => done.unwrap(),
+        };
+        prop_assert_eq!(done.rows, expected.len() as u64 / 12);
+        prop_assert_eq!(done.bytes, expected.len() as u64);
+        prop_assert_eq!(stored(&destination).1.bytes, expected);
+        prop_assert_eq!(fs::read_dir(directory.path()).unwrap().count(), paths.len() + 1);
+    }
+
+    #[test]
+    fn archives_are_appended_by_the_names_of_their_arrays(
+        parts in prop::collection::vec((1u64..300, any::<bool>(), 0usize..2), 1..4),
+    ) {
+        let directory = tempfile::tempdir().unwrap();
+        let destination = directory.path().join("store");
+        let (mut paths, mut wanted) = (Vec::new(), [Vec::new(), Vec::new()]);
+        for (i, (rows, fortran, method)) in parts.into_iter().enumerate() {
+            let ((a, a_rows), (b, b_rows)) = (counted("<i2", fortran, &[rows, 3]), counted("<f8", fortran, &[rows + 1]));
+            wanted[0].extend(a_rows);
+            wanted[1].extend(b_rows);
+            let members = [("a.npy", &a[..]), ("in/b.npy", &b)];
+            // Their order in an archive does not matter.
+            let members = if fortran { [members[1], members[0]] } else { members };
+            paths.push(directory.path().join(format!("{i}.npz")));
+            fs::write(&paths[i], npz(&members, METHODS[method])).unwrap();
+        }
+        Import::new().paths(&paths, &destination).unwrap();
+        prop_assert_eq!(stored(&destination.join("a")).1.bytes, &wanted[0][..]);
+        prop_assert_eq!(stored(&destination.join("in/b")).1.bytes, &wanted[1][..]);
     }
 }
 

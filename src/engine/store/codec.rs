@@ -166,6 +166,10 @@ impl Dictionary {
         Ok(Dictionary { bytes, decompress, compress: OnceLock::new() })
     }
 
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// Opens dict.zr, where there is one.
     pub(super) fn open(disk: &dyn Disk, path: &Path) -> Result<Option<Dictionary>> {
         if !disk.exists(path) {

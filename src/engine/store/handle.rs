@@ -263,6 +263,15 @@ impl Store {
         indices.iter().map(|&index| Ok(u64::from(reader.locate(index)?.entry.length))).collect()
     }
 
+    /// How many bytes each record takes in the chunk files: of one that shrank, its compressed length.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`], [`Error::Corrupt`].
+    pub fn stored_lengths(&self, indices: &[u64]) -> Result<Vec<u64>> {
+        let reader = self.reader();
+        indices.iter().map(|&index| Ok(u64::from(reader.locate(index)?.entry.stored))).collect()
+    }
+
     /// One record.
     ///
     /// # Errors
@@ -415,10 +424,21 @@ impl Store {
 
     fn train(&self, samples: &Packed<'_>, size: DictSize) -> Result<()> {
         self.check_writable("train_dict")?;
+        self.set_dict(&codec::train(&self.dir, samples, size)?)
+    }
+
+    /// Makes `bytes`, which were trained elsewhere, the dictionary of the codec zstd_dict: what [`dict`](Store::dict) of
+    /// another store gives, or `zstd --train`. It is durable when this returns, and every later `append` uses it.
+    ///
+    /// # Errors
+    /// As [`train_dict`](Store::train_dict); [`Error::Corrupt`] where zstd refuses the bytes, or where there are none or
+    /// over 1 MiB of them.
+    pub fn set_dict(&self, bytes: &[u8]) -> Result<()> {
+        self.check_writable("set_dict")?;
         let path = self.dir.join(DICT);
-        let bytes = codec::train(&self.dir, samples, size)?;
+        let bytes = bytes.to_vec();
         let dictionary = Dictionary::new(bytes.clone(), &path)?;
-        let mut writer = self.writer("train_dict")?;
+        let mut writer = self.writer("set_dict")?;
         // What was deleted or replaced must not come back with a power failure and need the old dictionary.
         writer.sync()?;
         let reader = self.reader();
@@ -433,6 +453,11 @@ impl Store {
         replace(&*self.options.disk, &path, &bytes)?;
         *self.dictionary.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(dictionary));
         Ok(())
+    }
+
+    /// The dictionary, `None` where none was trained.
+    pub fn dict(&self) -> Option<Vec<u8>> {
+        self.dictionary().map(|dictionary| dictionary.bytes().to_vec())
     }
 
     /// Whether a dictionary was trained.

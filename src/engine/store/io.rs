@@ -213,7 +213,7 @@ impl DiskFile for fs::File {
 }
 
 /// Reads a whole file, which may be `limit` bytes at most.
-pub(super) fn read_small(disk: &dyn Disk, path: &Path, limit: u64) -> Result<Vec<u8>> {
+pub(crate) fn read_small(disk: &dyn Disk, path: &Path, limit: u64) -> Result<Vec<u8>> {
     let file = disk.open(path, Access::Read).map_err(Error::io("open", path))?;
     let len = file.len().map_err(Error::io("read", path))?;
     if len > limit {
@@ -225,7 +225,7 @@ pub(super) fn read_small(disk: &dyn Disk, path: &Path, limit: u64) -> Result<Vec
 }
 
 /// What a file is called while it is written, before it is renamed into place.
-pub(super) fn unfinished(path: &Path) -> PathBuf {
+pub(crate) fn unfinished(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".unfinished");
     name.into()
@@ -233,7 +233,7 @@ pub(super) fn unfinished(path: &Path) -> PathBuf {
 
 /// Writes a small file so that it is either as before or wholly as given, whatever happens meanwhile, and durable when
 /// this returns.
-pub(super) fn replace(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> Result<()> {
+pub(crate) fn replace(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> Result<()> {
     let unfinished = unfinished(path);
     let write = || {
         let file = disk.open(&unfinished, Access::Write)?;

@@ -29,7 +29,7 @@ pub(crate) use codec::{MAX_SAMPLE_BYTES, MAX_SAMPLES};
 pub(crate) use format::{MAX_RECORDS, MAX_SCHEMA, RECORD_LIMIT, SCHEMA};
 pub(crate) use gather::{Layout, unsplit};
 pub use handle::{Records, Stats, Store};
-pub(crate) use io::{Disk, LockGuard, LockKind, OsDisk};
+pub(crate) use io::{Disk, LockGuard, LockKind, OsDisk, read_small, replace, unfinished};
 pub(crate) use options::create_dirs;
 pub use options::{ReadMode, StoreOptions, Verify};
 #[cfg(test)]
