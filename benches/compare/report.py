@@ -107,9 +107,10 @@ def main():
     page = DOCS / "benchmarks.md"
     text = page.read_text()
     for name, content in tables(rows):
-        text, count = re.subn(rf"(<!-- {name} -->\n\n).*?(?=\n\n|\n*\Z)", lambda found: found[1] + content, text, flags=re.S)
+        place = rf"<!-- {name} -->\n(\n(\|.*\n)+)?"
+        text, count = re.subn(place, lambda _: f"<!-- {name} -->\n\n{content}\n", text)
         if count != 1:
-            sys.exit(f"{page}: {count} places for the table {name}, where one is wanted: <!-- {name} --> and a table behind it")
+            sys.exit(f"{page}: {count} places for the table {name}, where one is wanted: <!-- {name} -->")
     page.write_text(text)
     (DOCS / "benchmarks.svg").write_text(chart(rows))
 

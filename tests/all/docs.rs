@@ -13,7 +13,7 @@ const NOT_RUN: [(&str, &str, &str); 5] = [
     ("README.md", "cargo test", "it is what runs this"),
     (
         "docs/benchmarks.md",
-        "cargo run --release --manifest-path benches/compare/Cargo.toml -- --data DIR",
+        "cargo run --release --manifest-path benches/compare/Cargo.toml --features burn,candle -- --data DIR > results.json",
         "takes minutes, and arrays that another script makes",
     ),
     ("CONTRIBUTING.md", "cargo test", "it is what runs this"),
@@ -102,7 +102,8 @@ impl Block {
         };
         let command = |line: &'_ str| if explained { line.find("  ").unwrap_or(line.len()) } else { line.len() };
         let commands: Vec<&str> = self.text.lines().map(|line| &line[..command(line)]).collect();
-        commands.iter().all(|line| line.starts_with("loaderx ")).then_some(commands)
+        let is_ours = |line: &&str| line.starts_with("loaderx ") || line.contains("| loaderx ");
+        commands.iter().all(is_ours).then_some(commands)
     }
 }
 
@@ -163,7 +164,7 @@ fn the_commands_of_the_documents_do_what_they_say() {
     assert!(done >= 2, "only {done} blocks");
 }
 
-/// What the commands take: images.npy and labels.npy, as the guide makes them.
+/// What the commands take: images.npy and labels.npy, as the guide makes them, and some files of text and bytes.
 #[cfg(feature = "cli")]
 fn arrays() -> tempfile::TempDir {
     let (directory, stores) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -173,6 +174,12 @@ fn arrays() -> tempfile::TempDir {
     labels.append(&(0..600).map(|i| i % 10).collect::<Vec<_>>()).unwrap();
     for name in ["images", "labels"] {
         export_npy(stores.path().join(name), directory.path().join(name).with_extension("npy")).unwrap();
+    }
+    export_npy(stores.path().join("labels"), directory.path().join("huge.npy")).unwrap();
+    for name in ["part-1.txt", "part-2.txt", "more.txt", "log.txt", "jpegs/1.jpeg", "jpegs/2.jpeg"] {
+        let path = directory.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, format!("a line\nand another one of {name}\n")).unwrap();
     }
     directory
 }
