@@ -41,7 +41,7 @@ struct Options {
     #[arg(long)]
     data: PathBuf,
     /// What to measure.
-    #[arg(long, value_delimiter = ',', default_value = PEERS.join(","))]
+    #[arg(long, value_delimiter = ',', default_values = PEERS)]
     only: Vec<String>,
     #[arg(long, value_delimiter = ',', default_value = "sampler,write,gather,loader,latency,cold,growth,scale")]
     tasks: Vec<String>,

@@ -22,6 +22,8 @@ use crate::error::{Error, Result};
 /// The header moves by itself when this much was appended since it last did, so that opening after a kill never has
 /// more than this to verify.
 const SYNC_AFTER: u64 = if cfg!(test) { 1 << 20 } else { 256 << 20 };
+/// The disk is told early of appends of this many bytes: a load of data is written while the next is made.
+const EXPECT_FROM: usize = 1 << 20;
 /// About how many bytes of records one compression job takes.
 const JOB_BYTES: usize = 256 << 10;
 
@@ -275,6 +277,9 @@ impl Writer {
         for run in &placed.runs {
             let chunk = self.chunk(run.chunk, false)?;
             chunk.file.write_at(run.bytes, run.offset).map_err(Error::io("write", &chunk.path))?;
+            if run.bytes.len() >= EXPECT_FROM {
+                chunk.file.expect_sync(run.offset, run.bytes.len() as u64);
+            }
             digest.stored(run.bytes);
             self.unsynced += run.bytes.len() as u64;
         }

@@ -1,4 +1,4 @@
-//! A file, mapped to be read. This file and `slot.rs` hold the store's only unsafe code.
+//! A file, mapped to be read. This file and `slot.rs` hold the store's only unsafe code, but for one call in `io.rs`.
 //!
 //! Another handle or program may append to a mapped file at any time, so no `&[u8]` is formed over a whole map:
 //! table entries are loaded atomically, raw records are copied through pointers, and a slice exists only over one

@@ -1,4 +1,4 @@
-//! Where one record goes: bytes that are not initialised yet. With `map.rs`, the store's only unsafe code.
+//! Where one record goes: bytes that are not initialised yet. With `map.rs` and a call in `io.rs`, the store's only unsafe code.
 
 use std::mem::MaybeUninit;
 
