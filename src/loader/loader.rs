@@ -226,6 +226,8 @@ pub(super) fn check_shard(shard: Shard, sampler: &Sampler, batch_size: u64) -> R
 
 impl<T: 'static> fmt::Debug for DataLoader<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DataLoader").field("state", &self.state()).field("shard", &self.shard).finish_non_exhaustive()
+        let mut shown = f.debug_struct("DataLoader");
+        self.steps.show(shown.field("step", &self.step()));
+        shown.finish()
     }
 }

@@ -5,6 +5,7 @@
 //! gets through, and later ones wait in the consumer's map. A cancelled token marks what is not wanted any more.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -96,6 +97,12 @@ impl<T: 'static> Prefetch<T> {
 
     pub(super) fn threads(&self) -> Threads {
         self.threads
+    }
+
+    /// Adds what is drawn and by how many threads to what a loader or a pass shows of itself.
+    pub(super) fn show(&self, shown: &mut fmt::DebugStruct<'_, '_>) {
+        self.work.plan.show(shown);
+        shown.field("workers", &self.threads.workers).field("prefetch", &self.threads.prefetch);
     }
 
     pub(super) fn metrics(&self) -> Metrics {
