@@ -67,6 +67,7 @@
 //! | `candle` | no | `Candle`, `DenseBatch::into_candle`: Candle tensors, without a copy on the CPU; ragged ones padded or packed |
 //! | `burn` | no | `Burn`, `BurnData`, `DataLoader::into_burn`: Burn's data and tensors, its `Dataset` and its `DataLoader`. It has no backend: your own `burn` brings one |
 //! | `burn-flex` | no | `burn` with its CPU backend and autodiff, for the mnist example |
+//! | `tracing` | no | events of [`tracing`](https://docs.rs/tracing), of the target `loaderx`: what is opened, recovered, replaced or fails |
 //! | `cli` | no | the command line `loaderx` |
 //!
 //! Without any of them, batches are plain vectors with a shape: [`DenseBatch`] and [`RaggedBatch`].
@@ -79,6 +80,7 @@ mod convert;
 mod data;
 mod engine;
 mod error;
+mod events;
 mod loader;
 
 #[cfg(feature = "burn")]

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::data::{Disk, LockGuard, LockKind, OsDisk, create_dirs};
 use crate::error::{Error, Result};
+use crate::events::event;
 
 /// The file whose lock says that an import is alive, and whose presence says that the directory is an import's.
 const LOCK: &str = "import.lock";
@@ -67,6 +68,7 @@ impl Partial {
         if disk.exists(&partial.data()) {
             disk.remove_dir_all(&partial.data()).map_err(Error::io("remove", &partial.data()))?;
         }
+        event!(INFO, path = %destination.display(), in_place_of_a_killed_one = existed, "an import begins");
         Ok(partial)
     }
 

@@ -10,6 +10,7 @@ use crate::data::{
     DType, Disk, Kind, MAX_RECORDS, MAX_SAMPLE_BYTES, MAX_SAMPLES, Metadata, NewSchema, OsDisk, RECORD_LIMIT,
 };
 use crate::error::{Error, Result};
+use crate::events::event;
 use crate::{Codec, DictSize, Records, Store, StoreOptions};
 
 /// Bytes of rows that a dictionary is trained on: half of what the store takes, since zstd's trainer needs memory of its
@@ -175,6 +176,7 @@ impl<'a> Done<'a> {
     pub(super) fn finish(self, partial: Partial, stores: Vec<PathBuf>) -> Result<Imported> {
         let replaced_partial = partial.replaced();
         partial.finish()?;
+        event!(INFO, stores = ?stores, rows = self.rows, bytes = self.bytes, "an import ends");
         Ok(Imported { stores, rows: self.rows, bytes: self.bytes, replaced_partial })
     }
 }

@@ -17,6 +17,7 @@ use super::state::LoaderState;
 use super::stream::Stream;
 use crate::engine::sampler::{Sampler, Shard};
 use crate::error::{Error, Result};
+use crate::events::event;
 
 /// An endless loader of batches `T`.
 ///
@@ -79,7 +80,9 @@ impl<T: 'static> DataLoader<T> {
         let plan = Plan::endless(sampler.clone(), shard, start.seed);
         let work = Arc::new(Work { pipeline: pipeline.clone(), plan });
         let steps = Prefetch::new(work, threads, start.step);
-        DataLoader { pipeline, sampler, shard, start, steps }
+        let loader = DataLoader { pipeline, sampler, shard, start, steps };
+        event!(DEBUG, ?loader, "a loader begins");
+        loader
     }
 
     /// The batch of any step, made here and now. It neither moves nor disturbs the iteration.

@@ -5,6 +5,7 @@ use std::fmt;
 use super::metrics::Metrics;
 use super::prefetch::Prefetch;
 use crate::error::Result;
+use crate::events::event;
 
 /// Goes over every record exactly once: see [`DataLoader::pass`](crate::DataLoader::pass).
 ///
@@ -17,7 +18,9 @@ pub struct Pass<T: 'static> {
 impl<T: 'static> Pass<T> {
     pub(super) fn new(steps: Prefetch<T>) -> Self {
         let left = steps.work().plan.steps();
-        Pass { steps, left }
+        let pass = Pass { steps, left };
+        event!(DEBUG, ?pass, "a pass begins");
+        pass
     }
 
     /// What this pass has done so far.

@@ -18,6 +18,7 @@ use super::metrics::Metrics;
 use super::pipeline::{Prepared, Work, at};
 use crate::engine::store::unsplit;
 use crate::error::{Error, Result};
+use crate::events::event;
 
 /// How many threads make batches, and how far ahead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,11 +106,6 @@ impl<T: 'static> Prefetch<T> {
         shown.field("workers", &self.threads.workers).field("prefetch", &self.threads.prefetch);
     }
 
-    pub(super) fn metrics(&self) -> Metrics {
-        let workers_waited = Duration::from_nanos(self.workers_waited.load(Ordering::Relaxed));
-        Metrics { workers_waited, ..self.counts }
-    }
-
     /// Goes on at `step`, and forgets a failure.
     pub(super) fn seek(&mut self, step: u64) {
         self.forget();
@@ -131,6 +127,7 @@ impl<T: 'static> Prefetch<T> {
         match &result {
             Ok(_) => self.next += 1,
             Err(error) => {
+                event!(ERROR, step = self.next, error = %error, "a step failed");
                 self.failed = Some(error.clone());
                 self.forget();
             }
@@ -210,12 +207,21 @@ impl<T: 'static> Prefetch<T> {
     }
 }
 
+impl<T> Prefetch<T> {
+    pub(super) fn metrics(&self) -> Metrics {
+        let workers_waited = Duration::from_nanos(self.workers_waited.load(Ordering::Relaxed));
+        Metrics { workers_waited, ..self.counts }
+    }
+}
+
 impl<T> Drop for Prefetch<T> {
     fn drop(&mut self) {
         self.token.cancel();
         if let Some(pool) = self.pool.take() {
             pool.stop();
         }
+        event!(DEBUG, endless = self.work.plan.steps() == u64::MAX, step = self.next, metrics = %self.metrics(),
+            "a loader ends");
     }
 }
 

@@ -57,6 +57,7 @@ impl<S: Stream> Subset<S> {
     ///
     /// # Errors
     /// [`Error::Invalid`] where `held_out` is no number from 0 to 1.
+    #[expect(clippy::type_complexity, reason = "a name for this pair would say less")]
     pub fn split(stream: S, seed: u64, held_out: f64) -> Result<(Subset<Arc<S>>, Subset<Arc<S>>)> {
         if !(0.0..=1.0).contains(&held_out) {
             return Err(Error::invalid("held_out", format!("{held_out} is no share from 0 to 1")));

@@ -20,6 +20,7 @@ use super::runs::Runs;
 use super::slot;
 use super::sums::Sums;
 use crate::error::{Error, Result};
+use crate::events::event;
 
 /// What a store holds: see [`Store::stats`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,6 +139,7 @@ impl Store {
         let writer = if writable { Some(Writer::open(Arc::clone(disk), dir, Arc::clone(&meta), state)?) } else { None };
         let mapped = options.read_mode == ReadMode::Mapped;
         let table = Table::new(meta, mapped, &meta_path)?;
+        event!(DEBUG, path = %dir.display(), records = state.live.length, writable, "a store is open");
         Ok(Store {
             runs: if writable { None } else { table.runs(u64::from(state.live.length)) },
             table,
@@ -347,7 +349,9 @@ impl Store {
         };
         self.generation = writer.generation();
         self.len.store(left, Ordering::Release);
-        done.map(drop)
+        done?;
+        event!(DEBUG, path = %dir.display(), records = left, "records were deleted");
+        Ok(())
     }
 
     /// Gives back the bytes of deleted records: the records are copied, in index order, into fresh chunk files, and the
@@ -375,7 +379,9 @@ impl Store {
             *table = Table::new(meta, mapped, &dir.join(META))?;
             *chunks = Chunks::new(Arc::clone(&disk), dir.clone(), mapped);
             *sums = Sums::new(Arc::clone(&disk), dir.clone(), mapped, true);
-            copied
+            copied?;
+            event!(DEBUG, path = %dir.display(), "a store was compacted");
+            Ok(())
         })
     }
 
