@@ -42,12 +42,19 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The loader never ends: `take(n)`, or stop when the model is good. [`pass`](DataLoader::pass) gives every record once.
+//! The loader never ends: `take(n)`, or stop when the model is good. [`epoch`](DataLoader::epoch) gives one cycle of it,
+//! and [`pass`](DataLoader::pass) every record once.
+//!
+//! A loader takes any [`Stream`]: a dataset, a tuple of datasets, [`NamedStreams`], a [`Subset`] of one (by index, by label,
+//! or a split by seed), or a [`Mixture`] of several with weights. Records come once a cycle, in random order, unless a
+//! [`Mode`] says otherwise, or [`weights`](DataLoaderBuilder::weights), or
+//! [`similar_lengths`](DataLoaderBuilder::similar_lengths).
 //!
 //! # Where to go on
 //!
-//! - [`guide`]: dense or ragged, choosing a codec, several streams, resuming, several ranks, Burn, Candle, serving,
-//!   analytics, what errors mean, and which side waits; each with a whole program.
+//! - [`guide`]: dense or ragged, choosing a codec, several streams, some of the records, weights, mixtures, epochs,
+//!   resuming, several ranks, Burn, Candle, serving, analytics, what errors mean, and which side waits; each with a whole
+//!   program.
 //! - [`migration`]: what the calls of Python's loaderx, torch's `DataLoader`, Burn's and candle-datasets become.
 //! - In the package: `examples/`, and in `docs/` the design, the format on disk, what is promised and which test shows
 //!   it, and benchmarks.
@@ -60,6 +67,7 @@
 //! | `candle` | no | `Candle`, `DenseBatch::into_candle`: Candle tensors, without a copy on the CPU; ragged ones padded or packed |
 //! | `burn` | no | `Burn`, `BurnData`, `DataLoader::into_burn`: Burn's data and tensors, its `Dataset` and its `DataLoader`. It has no backend: your own `burn` brings one |
 //! | `burn-flex` | no | `burn` with its CPU backend and autodiff, for the mnist example |
+//! | `tracing` | no | events of [`tracing`](https://docs.rs/tracing), of the target `loaderx`: what is opened, recovered, replaced or fails |
 //! | `cli` | no | the command line `loaderx` |
 //!
 //! Without any of them, batches are plain vectors with a shape: [`DenseBatch`] and [`RaggedBatch`].
@@ -68,10 +76,12 @@
 compile_error!("loaderx maps its files as they are: it needs a 64-bit little-endian target");
 
 mod adapters;
+#[allow(clippy::missing_errors_doc, reason = "what an import refuses is said once, of its type")]
 mod convert;
 mod data;
 mod engine;
 mod error;
+mod events;
 mod loader;
 
 #[cfg(feature = "burn")]

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::journal::{self, Journal, MAX_JOURNAL};
 use crate::data::{Disk, LockGuard, LockKind, OsDisk, create_dirs, read_small, replace, unfinished};
 use crate::error::{Error, Result};
+use crate::events::event;
 
 /// The file whose lock says that an import is alive, and whose presence says that the directory is an import's.
 const LOCK: &str = "import.lock";
@@ -113,6 +114,7 @@ impl Partial {
         };
         // The import that held the lock until now may have put the destination there.
         refuse_existing(&**disk, destination)?;
+        event!(INFO, path = %destination.display(), in_place_of_a_killed_one = existed, "an import begins");
         Ok(partial)
     }
 

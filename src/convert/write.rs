@@ -11,6 +11,7 @@ use super::place::{Left, Partial};
 use super::table::{BLOCK, Input, Table, TableReader};
 use crate::data::{DType, Disk, Kind, MAX_RECORDS, MAX_SAMPLE_BYTES, Metadata, NewSchema, OsDisk, RECORD_LIMIT};
 use crate::error::{Error, Result};
+use crate::events::event;
 use crate::{Codec, DictSize, Records, Store, StoreOptions};
 
 /// Bytes of rows that a dictionary is trained on: half of what the store takes, since zstd's trainer needs memory of its
@@ -374,6 +375,7 @@ impl<'a> Done<'a> {
     pub(super) fn finish(self, partial: Partial, stores: Vec<PathBuf>) -> Result<Imported> {
         let left = partial.left();
         partial.finish()?;
+        event!(INFO, stores = ?stores, rows = self.so_far.rows, bytes = self.so_far.bytes, "an import ends");
         Ok(Imported {
             stores,
             rows: self.so_far.rows,

@@ -39,7 +39,6 @@ pub struct DataLoaderBuilder<S: Stream, B, F> {
 }
 
 /// What does not depend on the types.
-#[derive(Debug)]
 struct Options {
     batch_size: u64,
     /// `None` until it is set.
@@ -54,7 +53,6 @@ struct Options {
 }
 
 /// By what records are drawn.
-#[derive(Debug)]
 enum Draw {
     Mode(Mode),
     Weights(Vec<f64>),
@@ -319,9 +317,29 @@ impl Options {
     }
 }
 
+/// What was set; where nothing is said of an option, it has the default.
 impl<S: Stream, B, F> fmt::Debug for DataLoaderBuilder<S, B, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DataLoaderBuilder").field("options", &self.options).finish_non_exhaustive()
+        let Options { batch_size, draw, seed, workers, prefetch, shard, start_step, state, on_corrupt } = &self.options;
+        let mut shown = f.debug_struct("DataLoaderBuilder");
+        shown.field("records", &self.stream.len()).field("batch_size", batch_size);
+        match draw {
+            Some(Draw::Mode(mode)) => shown.field("mode", mode),
+            Some(Draw::Weights(weights)) => shown.field("weights", &weights.len()),
+            Some(Draw::Lengths { lengths, window }) => {
+                shown.field("similar_lengths", &lengths.len()).field("window", window)
+            }
+            None => &mut shown,
+        };
+        shown.field("seed", seed).field("rank", &shard.rank()).field("world", &shard.world());
+        let resume = &state.as_ref().map(|state| state.step);
+        for (name, set) in [("start_step", start_step), ("resume", resume)] {
+            set.iter().for_each(|step| _ = shown.field(name, step));
+        }
+        for (name, set) in [("workers", workers), ("prefetch", prefetch)] {
+            set.iter().for_each(|count| _ = shown.field(name, count));
+        }
+        shown.field("on_corrupt", on_corrupt).finish_non_exhaustive()
     }
 }
 
@@ -361,6 +379,18 @@ mod tests {
         }
         assert!(of(9).workers(0).prefetch(0).build().is_ok());
         assert!(of(7).shard(shard(1, 2)).mode(Mode::CyclicCarry).build().is_ok());
+    }
+
+    #[test]
+    fn debug_says_what_was_set_and_not_each_weight() {
+        let shown = format!("{:?}", of(9).workers(3).shard(Shard::new(1, 2).unwrap()).weights(vec![0.5; 9]));
+        let wanted = "DataLoaderBuilder { records: 9, batch_size: 8, weights: 9, seed: 42, rank: 1, world: 2, workers: 3, \
+                      on_corrupt: Fail, .. }";
+        assert_eq!(shown, wanted);
+        let state = of(9).start_step(5).build().unwrap().state();
+        let shown = format!("{:?}", of(9).similar_lengths(vec![7; 9], 4).resume(state));
+        assert!(shown.contains(" similar_lengths: 9, window: 4,") && shown.contains(" resume: 5,"), "{shown}");
+        assert!(format!("{:?}", of(9).mode(Mode::Iid)).contains(" mode: Iid,"));
     }
 
     #[test]

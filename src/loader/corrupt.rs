@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use super::context::{StepContext, record_seed};
 use super::stream::Stream;
 use crate::error::{Error, Result};
+use crate::events::event;
 
 /// What a loader does where a record of a batch is corrupt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -36,6 +37,7 @@ pub(super) fn gather<S: Stream>(stream: &S, context: &mut StepContext, policy: O
             (OnCorrupt::Replace, Error::Corrupt(corruption))
                 if bad.len() < MOST && corruption.record.is_some_and(|record| context.indices.contains(&record)) =>
             {
+                event!(WARN, step = context.step, error = %error, "another record takes the place of a damaged one");
                 bad.extend(corruption.record);
             }
             _ => return Err(error),

@@ -5,7 +5,7 @@ use std::fmt;
 use super::context::{record_seed, step_seed};
 
 /// Which records a step draws, for every rank, and with which seeds: see [`DataLoader::explain`](crate::DataLoader::explain).
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Explanation {
     /// The step.
@@ -17,7 +17,7 @@ pub struct Explanation {
 }
 
 /// One record of a global batch.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Drawn {
     /// The record's index.
@@ -59,5 +59,52 @@ impl fmt::Display for Explanation {
             write!(f, " {}", record.index)?;
         }
         Ok(())
+    }
+}
+
+/// The seeds in hexadecimal.
+impl fmt::Debug for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Explanation { step, seed, records } = self;
+        let mut shown = f.debug_struct("Explanation");
+        shown.field("step", step).field("seed", &Hexadecimal(seed)).field("records", records).finish()
+    }
+}
+
+/// The seed in hexadecimal.
+impl fmt::Debug for Drawn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Drawn { index, position, rank, local, seed } = self;
+        let mut shown = f.debug_struct("Drawn");
+        shown.field("index", index).field("position", position).field("rank", rank).field("local", local);
+        shown.field("seed", &Hexadecimal(seed)).finish()
+    }
+}
+
+struct Hexadecimal<'a>(&'a [u8; 32]);
+
+impl fmt::Debug for Hexadecimal<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_has_each_seed_as_one_word() {
+        let mut explanation = Explanation::new(70, 42, 2, &[5, 9]);
+        explanation.seed = [0x0a; 32];
+        explanation.records[1].seed = [0xf0; 32];
+        assert_eq!(
+            format!("{:?}", explanation.records[1]),
+            format!("Drawn {{ index: 9, position: 1, rank: 1, local: 0, seed: {} }}", "f0".repeat(32))
+        );
+        let shown = format!("{explanation:?}");
+        let begin = format!("Explanation {{ step: 70, seed: {}, records: [Drawn {{ index: 5,", "0a".repeat(32));
+        assert!(shown.starts_with(&begin), "{shown}");
+        assert_eq!(explanation.to_string(), "step 70: 2 records\nrank 0: 5\nrank 1: 9");
     }
 }

@@ -17,6 +17,7 @@ use super::state::LoaderState;
 use super::stream::Stream;
 use crate::engine::sampler::{Sampler, Shard};
 use crate::error::{Error, Result};
+use crate::events::event;
 
 /// An endless loader of batches `T`.
 ///
@@ -79,7 +80,9 @@ impl<T: 'static> DataLoader<T> {
         let plan = Plan::endless(sampler.clone(), shard, start.seed);
         let work = Arc::new(Work { pipeline: pipeline.clone(), plan });
         let steps = Prefetch::new(work, threads, start.step);
-        DataLoader { pipeline, sampler, shard, start, steps }
+        let loader = DataLoader { pipeline, sampler, shard, start, steps };
+        event!(DEBUG, ?loader, "a loader begins");
+        loader
     }
 
     /// The batch of any step, made here and now. It neither moves nor disturbs the iteration.
@@ -226,6 +229,8 @@ pub(super) fn check_shard(shard: Shard, sampler: &Sampler, batch_size: u64) -> R
 
 impl<T: 'static> fmt::Debug for DataLoader<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DataLoader").field("state", &self.state()).field("shard", &self.shard).finish_non_exhaustive()
+        let mut shown = f.debug_struct("DataLoader");
+        self.steps.show(shown.field("step", &self.step()));
+        shown.finish()
     }
 }

@@ -53,9 +53,14 @@ impl NamedStreams {
     }
 }
 
+/// `{"tokens": RaggedDataset<u32, ()> of 100 records}`.
 impl fmt::Debug for NamedStreams {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.names()).finish()
+        let mut shown = f.debug_map();
+        for (name, stream) in &self.streams {
+            shown.entry(name, &format_args!("{} of {} records", ShortName(stream.kind()), stream.len()));
+        }
+        shown.finish()
     }
 }
 
@@ -94,6 +99,8 @@ impl Stream for NamedStreams {
 
 /// A [`Stream`] whose batch type is forgotten.
 trait AnyStream: Send + Sync {
+    /// The name of its type.
+    fn kind(&self) -> &'static str;
     fn len(&self) -> u64;
     fn gather(&self, name: &Arc<str>, indices: &[u64]) -> Result<Entry>;
     fn fingerprint(&self, len: u64) -> Result<Vec<u64>>;
@@ -101,6 +108,10 @@ trait AnyStream: Send + Sync {
 }
 
 impl<S: Stream> AnyStream for S {
+    fn kind(&self) -> &'static str {
+        type_name::<S>()
+    }
+
     fn len(&self) -> u64 {
         Stream::len(self)
     }
@@ -168,19 +179,31 @@ impl NamedBatch {
         let reason = match self.entries.iter().find(|entry| &*entry.name == name) {
             None => format!("there is no stream {name:?}"),
             Some(Entry { batch: None, .. }) => format!("the batch of {name:?} was taken before"),
-            Some(_) => format!("the batch of {name:?} is no {}", type_name::<T>()),
+            Some(_) => format!("the batch of {name:?} is no {}", ShortName(type_name::<T>())),
         };
         Error::invalid("named batch", format!("{reason}; there is {self}"))
     }
 }
 
-/// `images: DenseBatch<u8>, labels: DenseBatch<i64>`.
+/// The name of a type without the modules that it and its parameters lie in.
+struct ShortName<'a>(&'a str);
+
+impl fmt::Display for ShortName<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let in_path = |letter: char| letter.is_alphanumeric() || letter == '_' || letter == ':';
+        self.0
+            .split_inclusive(|letter| !in_path(letter))
+            .try_for_each(|piece| f.write_str(piece.rsplit_once("::").map_or(piece, |(_, name)| name)))
+    }
+}
+
+/// `images: DenseBatch<u8, [usize; 2]>, labels: DenseBatch<i64, ()>`.
 impl fmt::Display for NamedBatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, entry) in self.entries.iter().enumerate() {
             let taken = if entry.batch.is_none() { " (taken)" } else { "" };
             let comma = if at == 0 { "" } else { ", " };
-            write!(f, "{comma}{}: {}{taken}", entry.name, entry.kind)?;
+            write!(f, "{comma}{}: {}{taken}", entry.name, ShortName(entry.kind))?;
         }
         Ok(())
     }
@@ -220,6 +243,27 @@ mod tests {
         let error = batch.take::<Vec<u64>>("y").unwrap_err().to_string();
         assert!(error.contains("no stream \"y\"") && error.contains("(taken), pair: ("), "{error}");
         assert_eq!(batch.take::<(Vec<u64>, Vec<u64>)>("pair").unwrap().0, x);
+    }
+
+    #[test]
+    fn types_are_called_by_their_short_names() {
+        for (name, short) in [
+            ("u8", "u8"),
+            ("alloc::vec::Vec<u64>", "Vec<u64>"),
+            ("loaderx::data::batch::DenseBatch<half::binary16::f16, [usize; 2]>", "DenseBatch<f16, [usize; 2]>"),
+            ("(a::B, a::c::D<e::F, g::h::I>)", "(B, D<F, I>)"),
+            ("a::b::{{closure}}", "{{closure}}"),
+        ] {
+            assert_eq!(ShortName(name).to_string(), short);
+        }
+        let streams =
+            NamedStreams::new().with("x", Arc::new(Memory::new(9))).with("pair", (Memory::new(9), Memory::new(8)));
+        let shown = "{\"x\": Arc<Memory> of 9 records, \"pair\": (Memory, Memory) of 8 records}";
+        assert_eq!(format!("{streams:?}"), shown);
+        let mut batch = Stream::gather(&streams, &[3]).unwrap();
+        let error = batch.take::<std::rc::Rc<u8>>("x").unwrap_err().to_string();
+        assert!(error.contains("is no Rc<u8>; there is x: Vec<u64>, pair: (Vec<u64>, Vec<u64>)"), "{error}");
+        assert_eq!(format!("{batch:?}"), "NamedBatch { x: Vec<u64>, pair: (Vec<u64>, Vec<u64>) }");
     }
 
     #[test]

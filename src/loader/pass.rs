@@ -5,6 +5,7 @@ use std::fmt;
 use super::metrics::Metrics;
 use super::prefetch::Prefetch;
 use crate::error::Result;
+use crate::events::event;
 
 /// Goes over every record exactly once: see [`DataLoader::pass`](crate::DataLoader::pass).
 ///
@@ -17,7 +18,9 @@ pub struct Pass<T: 'static> {
 impl<T: 'static> Pass<T> {
     pub(super) fn new(steps: Prefetch<T>) -> Self {
         let left = steps.work().plan.steps();
-        Pass { steps, left }
+        let pass = Pass { steps, left };
+        event!(DEBUG, ?pass, "a pass begins");
+        pass
     }
 
     /// What this pass has done so far.
@@ -47,6 +50,35 @@ impl<T: 'static> std::iter::FusedIterator for Pass<T> {}
 
 impl<T: 'static> fmt::Debug for Pass<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pass").field("left", &self.left).finish_non_exhaustive()
+        let total = self.steps.work().plan.steps();
+        let mut shown = f.debug_struct("Pass");
+        self.steps.show(shown.field("done", &(total - self.left)).field("total", &total));
+        shown.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::DataLoader;
+    use super::super::testing::Memory;
+    use crate::engine::sampler::Shard;
+
+    #[test]
+    fn debug_says_what_a_loader_and_its_passes_draw_and_how_far_they_are() {
+        let builder = DataLoader::builder(Memory::new(90)).batch_size(8).seed(7).workers(2).prefetch(5);
+        let mut loader = builder.shard(Shard::new(1, 2).unwrap()).build().unwrap();
+        let mut pass = loader.shuffled_pass(3);
+        assert!(loader.next().is_some() && pass.next().is_some());
+        assert_eq!(
+            format!("{loader:?}"),
+            "DataLoader { step: 1, mode: Cyclic, records: 90, batch_size: 8, seed: 7, rank: 1, world: 2, workers: 2, \
+             prefetch: 5 }"
+        );
+        assert_eq!(
+            format!("{pass:?}"),
+            "Pass { done: 1, total: 12, shuffled: true, records: 90, batch_size: 8, rank: 1, world: 2, workers: 2, \
+             prefetch: 5 }"
+        );
+        assert!(format!("{:?}", loader.pass()).starts_with("Pass { done: 0, total: 12, shuffled: false,"));
     }
 }

@@ -1,12 +1,12 @@
 //! Which records make up each batch: of the endless loop, or of one pass.
 
+use std::fmt;
 use std::ops::Range;
 
 use super::context::{StepContext, Token, pass_seed};
 use crate::engine::sampler::{Permutation, Sampler, Shard};
 
 /// In which order records are drawn, and which of them this rank gets.
-#[derive(Debug)]
 pub(super) struct Plan {
     draw: Draw,
     shard: Shard,
@@ -14,7 +14,6 @@ pub(super) struct Plan {
     seed: u64,
 }
 
-#[derive(Debug)]
 enum Draw {
     Endless(Sampler),
     /// The `len` records from `first` on.
@@ -50,6 +49,21 @@ impl Plan {
                 len / batch_size + u64::from(last)
             }
         }
+    }
+
+    /// Adds what is drawn, and for whom, to what a loader or a pass shows of itself.
+    pub(super) fn show(&self, shown: &mut fmt::DebugStruct<'_, '_>) {
+        match &self.draw {
+            Draw::Endless(sampler) => shown
+                .field("mode", &sampler.mode())
+                .field("records", &sampler.len())
+                .field("batch_size", &sampler.batch_size())
+                .field("seed", &sampler.seed()),
+            Draw::Pass { len, batch_size, shuffle, .. } => {
+                shown.field("shuffled", &shuffle.is_some()).field("records", len).field("batch_size", batch_size)
+            }
+        };
+        shown.field("rank", &self.shard.rank()).field("world", &self.shard.world());
     }
 
     /// Everything about a step. `indices` is memory that is used again.

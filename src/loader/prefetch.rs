@@ -5,6 +5,7 @@
 //! gets through, and later ones wait in the consumer's map. A cancelled token marks what is not wanted any more.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -17,6 +18,7 @@ use super::metrics::Metrics;
 use super::pipeline::{Prepared, Work, at};
 use crate::engine::store::unsplit;
 use crate::error::{Error, Result};
+use crate::events::event;
 
 /// How many threads make batches, and how far ahead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,9 +100,10 @@ impl<T: 'static> Prefetch<T> {
         self.threads
     }
 
-    pub(super) fn metrics(&self) -> Metrics {
-        let workers_waited = Duration::from_nanos(self.workers_waited.load(Ordering::Relaxed));
-        Metrics { workers_waited, ..self.counts }
+    /// Adds what is drawn and by how many threads to what a loader or a pass shows of itself.
+    pub(super) fn show(&self, shown: &mut fmt::DebugStruct<'_, '_>) {
+        self.work.plan.show(shown);
+        shown.field("workers", &self.threads.workers).field("prefetch", &self.threads.prefetch);
     }
 
     /// Goes on at `step`, and forgets a failure.
@@ -124,6 +127,7 @@ impl<T: 'static> Prefetch<T> {
         match &result {
             Ok(_) => self.next += 1,
             Err(error) => {
+                event!(ERROR, step = self.next, error = %error, "a step failed");
                 self.failed = Some(error.clone());
                 self.forget();
             }
@@ -203,12 +207,21 @@ impl<T: 'static> Prefetch<T> {
     }
 }
 
+impl<T> Prefetch<T> {
+    pub(super) fn metrics(&self) -> Metrics {
+        let workers_waited = Duration::from_nanos(self.workers_waited.load(Ordering::Relaxed));
+        Metrics { workers_waited, ..self.counts }
+    }
+}
+
 impl<T> Drop for Prefetch<T> {
     fn drop(&mut self) {
         self.token.cancel();
         if let Some(pool) = self.pool.take() {
             pool.stop();
         }
+        event!(DEBUG, endless = self.work.plan.steps() == u64::MAX, step = self.next, metrics = %self.metrics(),
+            "a loader ends");
     }
 }
 

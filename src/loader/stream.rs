@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::error::Result;
 
 /// Records that can be gathered by index: a dataset, an `Arc` of one, a tuple of 1 to 8 streams,
-/// [`NamedStreams`](crate::NamedStreams), or a type of your own.
+/// [`NamedStreams`](crate::NamedStreams), a [`Subset`](crate::Subset), a [`Mixture`](crate::Mixture), or a type of your own.
 ///
 /// Every stream of a tuple is gathered at the same indices, so that record `i` lines up across them.
 ///

@@ -8,6 +8,8 @@
 mod cli;
 mod damage;
 mod docs;
+#[cfg(feature = "tracing")]
+mod events;
 mod fuzz;
 mod golden;
 mod identity;

@@ -1,4 +1,5 @@
-//! Which records make up a batch: pure functions of (length, batch size, seed, step).
+//! Which records make up a batch: pure functions of (length, batch size, seed, step), and of weights, lengths or sources
+//! in the modes that have such.
 
 mod cyclic;
 mod hash;
@@ -70,9 +71,11 @@ pub enum Mode {
     Mixture,
 }
 
-/// Draws batches of indices, each a pure function of (mode, length, batch size, seed, step).
+/// Draws batches of indices, each a pure function of (mode, length, batch size, seed, step), and of the weights, lengths or
+/// sources where there are some.
 ///
-/// Any step costs the same, nothing the size of the data is held, and the order stays the same in every later version.
+/// Any step costs the same, and the order stays the same in every later version. Weights and lengths are held, 16 and 8
+/// bytes a record; nothing else that grows with the data.
 ///
 /// # Example
 ///

@@ -18,6 +18,7 @@ use super::io::{Access, Disk, DiskFile, sync_parent};
 use super::packed::Packed;
 use super::sums::{self, SumBuilder, SumWriter, sum_name};
 use crate::error::{Error, Result};
+use crate::events::event;
 
 /// The header moves by itself when this much was appended since it last did, so that opening after a kill never has
 /// more than this to verify.
@@ -143,6 +144,8 @@ impl Writer {
                 writer.chunk(chunk, sums)?;
             }
             writer.sync()?;
+            event!(INFO, path = %dir.display(), synced = state.on_disk.length, records = state.live.length,
+                "what a killed writer had appended was taken over");
         }
         Ok(writer)
     }
@@ -315,7 +318,9 @@ impl Writer {
         self.check_alone()?;
         let done = self.sync_in_order();
         self.poison = done.as_ref().err().cloned();
-        done
+        done?;
+        event!(DEBUG, path = %self.dir.display(), records = self.log.live().length, "a store was synced");
+        Ok(())
     }
 
     fn sync_in_order(&mut self) -> Result<()> {

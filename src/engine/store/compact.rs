@@ -22,6 +22,7 @@ use super::format::{
 use super::io::{Access, Disk, DiskFile, read_small, replace, sync_parent, unfinished};
 use super::sums::{self, Sum};
 use crate::error::{Error, Result};
+use crate::events::event;
 
 const MAGIC: [u8; 8] = *b"ZRCOMPCT";
 const SIZE: usize = 56;
@@ -211,7 +212,9 @@ pub(super) fn recover(disk: &dyn Disk, dir: &Path) -> Result<()> {
     if header == compaction.before || header == compaction.after {
         // The table that is seen is the one that stays.
         disk.sync_dir(dir).map_err(Error::io("sync", dir))?;
-        compaction.clear(disk, dir, header)
+        compaction.clear(disk, dir, header)?;
+        event!(INFO, path = %dir.display(), done = header == compaction.after, "a compaction that was cut off was cleared up");
+        Ok(())
     } else {
         remove_if_there(disk, &path)
     }

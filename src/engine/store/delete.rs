@@ -23,6 +23,7 @@ use super::commit::{self, CommitLog};
 use super::format::{DELETE, ENTRY_SIZE, Entry, HEADER_SIZE, Header, MAX_RECORDS, META, entry_offset};
 use super::io::{Access, Disk, DiskFile, read_small, replace, sync_parent};
 use crate::error::{Error, Result};
+use crate::events::event;
 
 const MAGIC: [u8; 8] = *b"ZRDELETE";
 const HEAD: usize = 56;
@@ -151,7 +152,9 @@ pub(super) fn recover(disk: &dyn Disk, dir: &Path) -> Result<()> {
     let header = commit::read_header(&*meta, &meta_path)?;
     if header == deletion.before || header == deletion.after {
         let mut log = CommitLog::open(disk, dir, commit::recover(disk, dir, &*meta, &meta_path)?)?;
-        deletion.finish(disk, dir, &*meta, &mut log)
+        deletion.finish(disk, dir, &*meta, &mut log)?;
+        event!(INFO, path = %dir.display(), records = deletion.after.length, "a deletion that was cut off was finished");
+        Ok(())
     } else {
         remove(disk, &path)
     }

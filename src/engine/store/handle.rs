@@ -1,5 +1,6 @@
 //! `Store`: one open store.
 
+use std::fmt;
 use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,6 +20,7 @@ use super::runs::Runs;
 use super::slot;
 use super::sums::Sums;
 use crate::error::{Error, Result};
+use crate::events::event;
 
 /// What a store holds: see [`Store::stats`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +37,7 @@ pub struct Stats {
 }
 
 /// Packed records: record `i` is `bytes[offsets[i]..offsets[i + 1]]`.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Records {
     /// The bytes of all records, end to end.
     pub bytes: Vec<u8>,
@@ -48,6 +50,14 @@ impl Records {
     pub fn get(&self, i: usize) -> Option<&[u8]> {
         let (begin, end) = (*self.offsets.get(i)?, *self.offsets.get(i + 1)?);
         self.bytes.get(begin as usize..end as usize)
+    }
+}
+
+/// How many records, and how many bytes: not the bytes themselves.
+impl fmt::Debug for Records {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let records = self.offsets.len().saturating_sub(1);
+        f.debug_struct("Records").field("records", &records).field("bytes", &self.bytes.len()).finish()
     }
 }
 
@@ -76,7 +86,6 @@ impl Records {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug)]
 pub struct Store {
     dir: PathBuf,
     options: StoreOptions,
@@ -130,6 +139,7 @@ impl Store {
         let writer = if writable { Some(Writer::open(Arc::clone(disk), dir, Arc::clone(&meta), state)?) } else { None };
         let mapped = options.read_mode == ReadMode::Mapped;
         let table = Table::new(meta, mapped, &meta_path)?;
+        event!(DEBUG, path = %dir.display(), records = state.live.length, writable, "a store is open");
         Ok(Store {
             runs: if writable { None } else { table.runs(u64::from(state.live.length)) },
             table,
@@ -348,7 +358,9 @@ impl Store {
         };
         self.generation = writer.generation();
         self.len.store(left, Ordering::Release);
-        done.map(drop)
+        done?;
+        event!(DEBUG, path = %dir.display(), records = left, "records were deleted");
+        Ok(())
     }
 
     /// Gives back the bytes of deleted records: the records are copied, in index order, into fresh chunk files, and the
@@ -376,7 +388,9 @@ impl Store {
             *table = Table::new(meta, mapped, &dir.join(META))?;
             *chunks = Chunks::new(Arc::clone(&disk), dir.clone(), mapped);
             *sums = Sums::new(Arc::clone(&disk), dir.clone(), mapped, true);
-            copied
+            copied?;
+            event!(DEBUG, path = %dir.display(), "a store was compacted");
+            Ok(())
         })
     }
 
@@ -511,9 +525,41 @@ fn schema_bytes(disk: &dyn Disk, dir: &Path) -> Result<Option<Vec<u8>>> {
     if disk.exists(&path) { read_small(disk, &path, MAX_SCHEMA).map(Some) } else { Ok(None) }
 }
 
+/// Where it is, what it holds, and for what it is open. The codec is that of new records, so only a writer has one.
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Store");
+        shown.field("path", &self.path()).field("records", &self.len());
+        match self.writer {
+            Some(_) => shown.field("open_for", &format_args!("writing")).field("codec", &self.codec()).finish(),
+            None => shown.field("open_for", &format_args!("reading")).finish(),
+        }
+    }
+}
+
 impl Drop for Store {
     fn drop(&mut self) {
         // Errors are told by `close`, which has synced already when it comes here.
         let _ = self.sync();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_says_what_a_store_is_and_leaves_out_how_it_is_held() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("store");
+        let store = Store::create(&path, Codec::Raw).unwrap();
+        store.append(b"onethree", &[0, 3, 8]).unwrap();
+        let shown = format!("{store:?}");
+        assert_eq!(shown, format!("Store {{ path: {path:?}, records: 2, open_for: writing, codec: Raw }}"));
+        store.close().unwrap();
+        let store = Store::open(&path).unwrap();
+        assert_eq!(format!("{store:?}"), format!("Store {{ path: {path:?}, records: 2, open_for: reading }}"));
+        assert_eq!(format!("{:?}", store.gather(&[1, 0, 1]).unwrap()), "Records { records: 3, bytes: 13 }");
+        assert_eq!(format!("{:?}", Records::default()), "Records { records: 0, bytes: 0 }");
     }
 }
