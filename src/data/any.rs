@@ -170,6 +170,9 @@ impl AnyDataset {
     }
 
     /// How many bytes each record takes in the chunk files.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`](crate::Error::OutOfRange), [`Error::Corrupt`](crate::Error::Corrupt).
     pub fn stored_lengths(&self, indices: &[u64]) -> Result<Vec<u64>> {
         self.store.stored_lengths(indices)
     }
