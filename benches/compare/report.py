@@ -56,7 +56,7 @@ def tables(rows):
     gather = [one, every, ours, ("ndarray-npy", "ndarray-npy"), ("heed", "heed"), ("npy-mmap", "NumPy, mapped"), ("hdf5", "HDF5"), ("lmdb", "LMDB in Python"), python]
     loaders = [(peer, "loaderx" if peer == "loaderx-rs" else peer) for peer in peers(rows, "loader")]
     detail = [("gather-p50", "p50, us a batch"), ("gather-p99", "p99, us a batch"), ("record", "one record, us"), ("faults", "minor faults a batch")]
-    cold = [("limit-fault", "faults of a map"), ("limit-pread", "positional reads"), ("loaderx-rs", "loaderx"), ("loaderx-rs-positional", "loaderx, positional"), ("loaderx-rs-loader", "its loader")]
+    cold = [("limit-fault", "faults of a map"), ("limit-pread", "positional reads"), ("loaderx-rs", "loaderx"), ("loaderx-rs-positional", "loaderx, positional"), ("loaderx-rs-loader", "its loader, built anew"), (PYTHON, "Python loaderx 0.9.17")]
     samplers = [(f"{mode}/{size}", "") for mode in ("sequential", "iid", "cyclic") for size in (256, 1024, 8192)]
     grown = [(task, data, value) for (task, data, _, peer), value in rows.items() if peer.startswith("loaderx-rs") and task in ("open", "seek", "memory")]
     units = {"open": "us", "seek": "us", "memory": "KiB"}
@@ -68,7 +68,7 @@ def tables(rows):
     yield "write", by_data(rows, "write", RAW + CODED, [("limit-write", "a file, synced"), ours, python, ("heed", "heed")])
     yield "disk", by_data({key: value / 1e6 for key, value in rows.items()}, "disk", RAW + CODED, [ours, python, ("heed", "heed")])
     yield "detail", table(["", *(title for _, title in detail)], [[f"{name}, {codec}", *(number(rows.get((task, name, codec, "loaderx-rs"))) for task, _ in detail)] for codec in ("raw", "zstd") for name in SIZES])
-    yield "cold", by_data(rows, "gather-cold", RAW, cold, label=lambda name, _: SIZES[name])
+    yield "cold", by_data(rows, "gather-cold", [("12 KiB of 2 GiB", "raw")], cold, label=lambda name, _: name)
     yield "growth", table(["", "", ""], [[task, data, f"{number(value)} {units[task]}"] for task, data, value in grown])
     scale = {}
     for (task, data, _, _), value in rows.items():

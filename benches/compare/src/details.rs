@@ -71,39 +71,44 @@ fn minor_faults() -> Result<f64> {
     Ok(field.parse()?)
 }
 
-/// Random batches, none of whose records was read before, with no page in memory at the start.
-pub fn cold(data: &Data, options: &Options) -> Result<()> {
+/// Bytes of a record, and of all of them, where they come from the disk.
+const COLD_ROW: usize = 12 << 10;
+const COLD: u64 = 2 << 30;
+
+/// Random batches from a store that is much larger than what they read, with no page in memory at the start.
+pub fn cold(options: &Options) -> Result<()> {
     let folder = tempfile::tempdir_in(&options.data)?;
     let store = folder.path().join("store");
-    import(data, Codec::Raw, &store)?;
-    // A step of a bijection: each row once.
-    let stride = (data.rows / 2 + 1..).find(|stride| gcd(*stride, data.rows) == 1).unwrap_or(1);
-    let order: Vec<u64> = (0..data.rows).map(|i| i * stride % data.rows * 7919 % data.rows).collect();
-    let batches: Vec<&[u64]> = order.chunks_exact(options.batch).take(30).collect();
+    let records = COLD / COLD_ROW as u64;
+    drop(fill(&store, records, COLD_ROW)?);
+    // Raw records lie end to end in the first chunk.
+    let chunk = store.join("0.zr");
+    let mut turn = Turn::new(records, options.batch);
+    let batches: Vec<Vec<u64>> = (0..40).map(|_| turn.next().to_vec()).collect();
     let report = |peer: &str, begin: Instant| {
         let value = begin.elapsed().as_secs_f64() * 1e6 / batches.len() as f64;
-        print(peer, "gather-cold", &data.name, "raw", value, "us/batch");
+        print(peer, "gather-cold", "12 KiB of 2 GiB", "raw", value, "us/batch");
     };
 
-    drop_pages(&data.path)?;
-    let file = File::open(&data.path)?;
+    drop_pages(&store)?;
+    let file = File::open(&chunk)?;
     // SAFETY: nothing changes the file while it is measured.
     let map = unsafe { Mmap::map(&file)? };
     let begin = Instant::now();
     for batch in &batches {
-        let mut out = Vec::with_capacity(options.batch * data.row);
-        batch.iter().for_each(|&index| out.extend_from_slice(row(&map, data, index)));
+        let mut out = Vec::with_capacity(options.batch * COLD_ROW);
+        batch.iter().for_each(|&index| out.extend_from_slice(&map[index as usize * COLD_ROW..][..COLD_ROW]));
         black_box(out);
     }
     report("limit-fault", begin);
     drop(map);
 
-    drop_pages(&data.path)?;
+    drop_pages(&store)?;
     let begin = Instant::now();
     for batch in &batches {
-        let mut out = vec![0; options.batch * data.row];
-        for (&index, out) in batch.iter().zip(out.chunks_exact_mut(data.row)) {
-            std::os::unix::fs::FileExt::read_exact_at(&file, out, data.begin as u64 + index * data.row as u64)?;
+        let mut out = vec![0; options.batch * COLD_ROW];
+        for (&index, out) in batch.iter().zip(out.chunks_exact_mut(COLD_ROW)) {
+            std::os::unix::fs::FileExt::read_exact_at(&file, out, index * COLD_ROW as u64)?;
         }
         black_box(out);
     }
@@ -118,22 +123,15 @@ pub fn cold(data: &Data, options: &Options) -> Result<()> {
         }
         report(name, begin);
     }
+    // What building reads, to know the records again, counts too.
     drop_pages(&store)?;
-    let loader = DataLoader::builder(Rows::open(&store)?).batch_size(options.batch as u64).build()?;
     let begin = Instant::now();
+    let loader = DataLoader::builder(Rows::open(&store)?).batch_size(options.batch as u64).build()?;
     for batch in loader.take(batches.len()) {
         black_box(batch?);
     }
     report("loaderx-rs-loader", begin);
     Ok(())
-}
-
-fn row<'a>(map: &'a Mmap, data: &Data, index: u64) -> &'a [u8] {
-    &map[data.begin + index as usize * data.row..][..data.row]
-}
-
-fn gcd(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 /// Asks the system to forget the pages of a file, or of the files of a folder.

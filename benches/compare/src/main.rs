@@ -153,6 +153,9 @@ fn main() -> Result<()> {
         details::scaling(&options)?;
         details::growth(&options)?;
     }
+    if options.wants("cold") {
+        details::cold(&options)?;
+    }
     if options.wants("scale") {
         details::scale(&options)?;
     }
@@ -183,9 +186,6 @@ fn main() -> Result<()> {
         }
         if wants("loaderx-rs") && options.wants("latency") {
             details::latency(&data, &options)?;
-        }
-        if wants("loaderx-rs") && options.wants("cold") && name != "labels" {
-            details::cold(&data, &options)?;
         }
         if wants("ndarray-npy") && options.wants("gather") {
             peers::ndarray_npy(&data, &options)?;

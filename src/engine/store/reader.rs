@@ -281,8 +281,16 @@ impl<'a> Reader<'a> {
     /// Asks the system for the pages of the record with an entry of these words, which need not be sound.
     pub(super) fn need(&self, words: [u64; 2]) {
         let entry = Entry::from_words(words);
-        if let Some(Some(map)) = self.maps.get(usize::from(entry.chunk)) {
-            map.need(u64::from(entry.offset), entry.stored as usize);
+        let (offset, stored) = (u64::from(entry.offset), entry.stored as usize);
+        match self.maps.get(usize::from(entry.chunk)) {
+            Some(Some(map)) if map.len() >= entry.end() => map.need(offset, stored),
+            // What cannot be opened is said when it is read.
+            _ if entry.is_sound() => {
+                if let Ok(Bytes::Map(map)) = self.chunks.open(entry.chunk, entry.end()) {
+                    map.need(offset, stored);
+                }
+            }
+            _ => {}
         }
     }
 
