@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::mem::MaybeUninit;
 
+use super::cold::Pace;
 use super::format::{Entry, tag};
 use super::reader::{Located, Reader};
 use crate::error::{Error, Result};
@@ -45,6 +46,11 @@ fn parts(records: usize, bytes: usize, first: impl FnOnce() -> Result<Located>) 
     }
     let part = if first()?.entry.tag == tag::RAW { PART_BYTES } else { PACKED_PART_BYTES };
     Ok((bytes / part).min(rayon::current_num_threads()).min(records).max(1))
+}
+
+/// How fast records come from memory that are like the first.
+fn pace(first: Option<Entry>) -> Pace {
+    if first.is_some_and(|entry| entry.tag == tag::RAW) { Pace::RAW } else { Pace::COMPRESSED }
 }
 
 /// The words of the entries of a block of records, all asked for before the first is looked at.
@@ -95,7 +101,8 @@ impl Layout {
     /// Fills `out`, which is as long as all records, wholly.
     pub(super) fn gather(&self, reader: &Reader<'_>, out: &mut [MaybeUninit<u8>]) -> Result<()> {
         let ask = || self.records.iter().for_each(|located| reader.need(located.entry.words()));
-        reader.cold().watch(self.records.len(), out.len(), ask, || self.read(reader, out))
+        let pace = pace(self.records.first().map(|located| located.entry));
+        reader.cold().gather(pace, (self.records.len(), out.len()), ask, || self.read(reader, out))
     }
 
     fn read(&self, reader: &Reader<'_>, out: &mut [MaybeUninit<u8>]) -> Result<()> {
@@ -148,7 +155,8 @@ pub(super) fn gather_fixed(
             peek_block(reader, block).into_iter().take(block.len()).for_each(|words| reader.need(words));
         }
     };
-    reader.cold().watch(indices.len(), out.len(), ask, || read_fixed(reader, indices, length, out))
+    let pace = pace(indices.first().map(|&index| Entry::from_words(reader.peek(index))));
+    reader.cold().gather(pace, (indices.len(), out.len()), ask, || read_fixed(reader, indices, length, out))
 }
 
 fn read_fixed(reader: &Reader<'_>, indices: &[u64], length: usize, out: &mut [MaybeUninit<u8>]) -> Result<()> {
