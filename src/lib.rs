@@ -76,7 +76,6 @@
 compile_error!("loaderx maps its files as they are: it needs a 64-bit little-endian target");
 
 mod adapters;
-#[allow(clippy::missing_errors_doc, reason = "what an import refuses is said once, of its type")]
 mod convert;
 mod data;
 mod engine;

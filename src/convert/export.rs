@@ -124,6 +124,10 @@ impl<'a> Export<'a> {
     ///
     /// bfloat16 is written as `<V2`, which NumPy reads as two raw bytes. Dates, complex numbers and strings, which this
     /// crate only carries, are written as they are; structures become raw bytes (`|V12`).
+    ///
+    /// # Errors
+    /// [`Error::Exists`] where something is at `out`; [`Error::Corrupt`] and what else makes a store unreadable;
+    /// [`Error::Interrupted`] after [`stop`](Export::stop); [`Error::Io`]. After an error nothing is at `out`.
     pub fn npy(mut self, store: impl AsRef<Path>, out: impl AsRef<Path>) -> Result<Exported> {
         let out = out.as_ref();
         let store = Source::open(store.as_ref())?;
@@ -154,6 +158,9 @@ impl<'a> Export<'a> {
 
     /// Writes stores into the .npz archive `out`, uncompressed as `numpy.savez` does: each an array by the name of its
     /// directory, NAME, the row counts of a ragged one as `NAME.rows`. Elements are written as by [`npy`](Export::npy).
+    ///
+    /// # Errors
+    /// As [`npy`](Export::npy), and [`Error::Invalid`] for two stores of one name.
     pub fn npz(
         mut self,
         stores: impl IntoIterator<Item = impl AsRef<Path>>,

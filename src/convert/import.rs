@@ -257,6 +257,9 @@ impl<'a> Import<'a> {
     /// assert_eq!(store.metadata::<Vec<String>>("names")?.unwrap(), ["a.txt", "b/1.txt"]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    ///
+    /// # Errors
+    /// As [`paths`](Import::paths).
     pub fn path(self, source: impl AsRef<Path>, destination: impl AsRef<Path>) -> Result<Imported> {
         self.paths([source], destination)
     }
@@ -275,6 +278,10 @@ impl<'a> Import<'a> {
     /// assert_eq!(RaggedDataset::<u8>::open(&dst)?.read(1)?.values(), b"second");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    ///
+    /// # Errors
+    /// What [`Import`] refuses; [`Error::Exists`], where the destination or something else in its place is; [`Error::Locked`] while
+    /// another import makes it; [`Error::Dictionary`]; [`Error::Interrupted`] after [`stop`](Import::stop); [`Error::Io`].
     pub fn paths(
         self,
         sources: impl IntoIterator<Item = impl AsRef<Path>>,
@@ -285,6 +292,9 @@ impl<'a> Import<'a> {
     }
 
     /// Imports a .npy file of shape `(n, …)` into the dense store `destination` of `n` records.
+    ///
+    /// # Errors
+    /// As [`paths`](Import::paths).
     pub fn npy(self, source: impl AsRef<Path>, destination: impl AsRef<Path>) -> Result<Imported> {
         self.format(SourceFormat::Npy).path(source, destination)
     }
@@ -293,12 +303,18 @@ impl<'a> Import<'a> {
     ///
     /// A member that is not an array, or has no element type of a dataset, is an error: choose the others with
     /// [`tensors`](Import::tensors). Names may have folders, but lead nowhere outside of `destination`.
+    ///
+    /// # Errors
+    /// As [`paths`](Import::paths).
     pub fn npz(self, source: impl AsRef<Path>, destination: impl AsRef<Path>) -> Result<Imported> {
         self.format(SourceFormat::Npz).path(source, destination)
     }
 
     /// Imports the tensors of a .safetensors file along their first axis, each into a dense store
     /// `destination/<name>`. What holds for the members of an archive holds for them.
+    ///
+    /// # Errors
+    /// As [`paths`](Import::paths).
     pub fn safetensors(self, source: impl AsRef<Path>, destination: impl AsRef<Path>) -> Result<Imported> {
         self.format(SourceFormat::Safetensors).path(source, destination)
     }
@@ -317,6 +333,9 @@ impl<'a> Import<'a> {
     /// assert_eq!(imported.rows, 2);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    ///
+    /// # Errors
+    /// As [`paths`](Import::paths), and [`Error::Invalid`] where the format is not set, or needs a file.
     pub fn reader(self, name: impl AsRef<Path>, reader: impl Read, destination: impl AsRef<Path>) -> Result<Imported> {
         let destination = destination.as_ref();
         // Before anything is read.

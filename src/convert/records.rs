@@ -42,6 +42,9 @@ impl Import<'_> {
     /// # Ok(())
     /// # }
     /// ```
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a record that is over the limit or of another shape; else as [`paths`](Import::paths).
     pub fn records(
         self,
         records: impl IntoIterator<Item = impl AsRef<[u8]>>,
@@ -71,6 +74,9 @@ impl Import<'_> {
     /// # Ok(())
     /// # }
     /// ```
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a record that is over the limit or of another shape; else as [`paths`](Import::paths).
     pub fn ragged_records<T: Element>(
         self,
         item_shape: impl Shape,
@@ -100,6 +106,9 @@ impl Import<'_> {
     /// # Ok(())
     /// # }
     /// ```
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a record that is over the limit or of another shape; else as [`paths`](Import::paths).
     pub fn dense_records<T: Element>(
         self,
         item_shape: impl Shape,
