@@ -203,7 +203,8 @@ impl<'a> Export<'a> {
     /// entry as `NAME.KEY`, in JSON.
     ///
     /// # Errors
-    /// Also dtypes that this crate has no element type for, and two stores that say different things in `__metadata__`.
+    /// As [`npz`](Export::npz); also dtypes that this crate has no element type for, and two stores that say different
+    /// things in `__metadata__`.
     pub fn safetensors(
         mut self,
         stores: impl IntoIterator<Item = impl AsRef<Path>>,
