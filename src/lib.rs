@@ -67,6 +67,7 @@
 //! | `candle` | no | `Candle`, `DenseBatch::into_candle`: Candle tensors, without a copy on the CPU; ragged ones padded or packed |
 //! | `burn` | no | `Burn`, `BurnData`, `DataLoader::into_burn`: Burn's data and tensors, its `Dataset` and its `DataLoader`. It has no backend: your own `burn` brings one |
 //! | `burn-flex` | no | `burn` with its CPU backend and autodiff, for the mnist example |
+//! | `remote` | no | stores in object storage: `s3://`, `gs://`, `az://`, `https://` paths where a path opens a store, `RemoteOptions` |
 //! | `tracing` | no | events of [`tracing`](https://docs.rs/tracing), of the target `loaderx`: what is opened, recovered, replaced or fails |
 //! | `cli` | no | the command line `loaderx` |
 //!
@@ -96,7 +97,11 @@ pub use data::{
     AnyDataset, DType, DatasetOptions, DenseBatch, DenseDataset, Element, Kind, RaggedBatch, RaggedDataset, Selection,
     Shape,
 };
+#[cfg(feature = "remote")]
+pub use engine::remote::RemoteOptions;
 pub use engine::sampler::{Mode, Sampler, Shard};
+#[cfg(feature = "remote")]
+pub use engine::store::RemoteStats;
 pub use engine::store::{Codec, DictSize, ReadMode, Records, Stats, Store, StoreOptions, Verification, Verify};
 pub use error::{Corruption, Error, Result};
 pub use loader::{

@@ -11,6 +11,8 @@ use super::options::{Dataset, DatasetOptions};
 use super::schema::Kind;
 use super::typed::{Typed, shared_methods};
 use super::{DenseBatch, Element, Selection, Shape};
+#[cfg(feature = "remote")]
+use crate::engine::store::RemoteStats;
 use crate::engine::store::{Codec, DictSize, Stats};
 use crate::error::{Error, Result};
 

@@ -11,13 +11,15 @@ use crate::error::{Error, Result};
 const TAIL: u64 = 64;
 /// Records spread evenly over the others.
 const SPREAD: u64 = 960;
+/// Of how many records, spread evenly, the contents are hashed too: few, since each may have to come from elsewhere.
+const CONTENTS: u64 = 32;
 /// Contents beyond this many bytes are not read, their lengths alone count.
-const MAX_BYTES: u64 = 64 << 20;
+const MAX_BYTES: u64 = 8 << 20;
 /// Contents are gathered that many bytes at a time.
 const PIECE: u64 = 4 << 20;
 
 /// The identity of the first `len` records of a store: its generation, `len`, and a hash of the schema's types and of
-/// the contents of 1024 of these records at most.
+/// the lengths of 1024 of these records at most, and the contents of 96 of those.
 ///
 /// It depends on logical contents, so a copy, a move, a compaction and a recoding keep it, and so does appending. It
 /// sees every delete and rewrite by this crate (the generation), and those by Python's loaderx that change the last
@@ -29,17 +31,16 @@ pub(super) fn fingerprint(store: &Store, schema: &Schema, len: u64) -> Result<Ve
     if len > held {
         return Err(Error::State { reason: format!("it was made over {len} records, and there are {held} now") });
     }
-    let indices = sample(len);
+    let indices = sample(len, SPREAD);
     // A damaged record is no record for the hash, and no reason to know the others less: what becomes of it is for the
     // one who draws it.
-    let mut lengths = Vec::with_capacity(indices.len());
-    for &index in &indices {
-        lengths.push(unless_damaged(store.lengths(&[index]))?.map_or(0, |lengths| lengths[0]));
-    }
+    let length = |&index: &u64| unless_damaged(store.lengths(&[index])).map(|found| found.map_or(0, |one| one[0]));
+    let lengths = indices.iter().map(length).collect::<Result<Vec<_>>>()?;
     let mut hash = Xxh3::new();
     hash.update(format!("{} {} {:?}", schema.kind(), schema.dtype(), schema.item_shape()).as_bytes());
     lengths.iter().for_each(|length| hash.update(&length.to_le_bytes()));
-    for piece in pieces(&lengths) {
+    let indices = sample(len, CONTENTS);
+    for piece in pieces(&indices.iter().map(length).collect::<Result<Vec<_>>>()?) {
         let indices = &indices[piece];
         if let Some(records) = unless_damaged(store.gather(indices))? {
             hash.update(&records.bytes);
@@ -61,10 +62,10 @@ fn unless_damaged<T>(read: Result<T>) -> Result<Option<T>> {
     }
 }
 
-/// Which of the first `len` records are hashed: the last ones, then those spread over the rest.
-fn sample(len: u64) -> Vec<u64> {
+/// Which of the first `len` records are hashed: the last ones, then `most` others, spread over the rest.
+fn sample(len: u64, most: u64) -> Vec<u64> {
     let rest = len.saturating_sub(TAIL);
-    let spread = rest.min(SPREAD);
+    let spread = rest.min(most);
     // A store's length fits 32 bits, so the product fits 64.
     let spread = (0..spread).map(|i| i * rest / spread);
     (rest..len).rev().chain(spread).collect()
@@ -102,7 +103,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_sample_holds_the_tail_and_distinct_others(len in 0u64..1 << 24) {
-            let indices = sample(len);
+            let indices = sample(len, SPREAD);
             prop_assert_eq!(indices.len() as u64, len.min(TAIL + SPREAD));
             let mut distinct = indices.clone();
             distinct.sort_unstable();

@@ -9,6 +9,8 @@ use serde::Serialize;
 use super::schema::{Kind, Metadata, NewSchema, Schema};
 use super::typed::Typed;
 use super::{Element, Shape};
+#[cfg(feature = "remote")]
+use crate::engine::remote::RemoteOptions;
 use crate::engine::store::{Codec, RECORD_LIMIT, ReadMode, StoreOptions, Verify};
 use crate::error::{Error, Result};
 
@@ -42,6 +44,8 @@ pub struct DatasetOptions<D: Dataset> {
     record_limit: Option<u32>,
     read_mode: ReadMode,
     verify: Verify,
+    #[cfg(feature = "remote")]
+    remote: RemoteOptions,
     item_shape: Option<D::Shape>,
     metadata: Result<Metadata>,
     dataset: PhantomData<fn() -> D>,
@@ -56,6 +60,8 @@ impl<D: Dataset> DatasetOptions<D> {
             record_limit: None,
             read_mode: ReadMode::default(),
             verify: Verify::default(),
+            #[cfg(feature = "remote")]
+            remote: RemoteOptions::default(),
             item_shape: None,
             metadata: Ok(Metadata::default()),
             dataset: PhantomData,
@@ -92,6 +98,13 @@ impl<D: Dataset> DatasetOptions<D> {
     /// ones, and in a compressed dataset those that did not shrink, such as scalars.
     pub fn verify(mut self, verify: Verify) -> Self {
         self.verify = verify;
+        self
+    }
+
+    /// How a dataset in object storage is read, which a path like `s3://bucket/images` names.
+    #[cfg(feature = "remote")]
+    pub fn remote(mut self, remote: RemoteOptions) -> Self {
+        self.remote = remote;
         self
     }
 
@@ -139,7 +152,10 @@ impl<D: Dataset> DatasetOptions<D> {
     /// [`Error::Mismatch`] where it is not what the types and these options ask for; [`Error::NotAStore`];
     /// [`Error::Unsupported`]; [`Error::Corrupt`]; [`Error::Locked`] while records are being moved; [`Error::Io`].
     pub fn open(self, path: impl AsRef<Path>) -> Result<D> {
-        let store = StoreOptions::new().read_mode(self.read_mode).verify(self.verify).open(path)?;
+        let options = StoreOptions::new().read_mode(self.read_mode).verify(self.verify);
+        #[cfg(feature = "remote")]
+        let options = options.remote(self.remote.clone());
+        let store = options.open(path)?;
         self.checked(Typed::new(store, D::KIND)?)
     }
 

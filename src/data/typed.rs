@@ -248,6 +248,22 @@ macro_rules! shared_methods {
             self.typed.store.close()
         }
 
+        /// Says that the records at `indices` will be gathered soon: see [`Store::prefetch`](crate::Store::prefetch).
+        pub fn prefetch(&self, indices: &[u64]) -> bool {
+            self.typed.store.prefetch(indices)
+        }
+
+        /// What was fetched so far from object storage: see [`Store::remote_stats`](crate::Store::remote_stats).
+        #[cfg(feature = "remote")]
+        pub fn remote_stats(&self) -> Option<RemoteStats> {
+            self.typed.store.remote_stats()
+        }
+
+        /// Whether the records come from object storage.
+        pub(crate) fn is_far(&self) -> bool {
+            self.typed.store.is_far()
+        }
+
         /// What identifies the first `len` records: see `fingerprint.rs`.
         pub(crate) fn fingerprint(&self, len: u64) -> Result<Vec<u64>> {
             fingerprint(&self.typed.store, &self.typed.schema, len)

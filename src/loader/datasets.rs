@@ -25,6 +25,14 @@ impl<T: Element, S: Shape> Stream for DenseDataset<T, S> {
         size_of_val(batch.values()) as u64
     }
 
+    fn reads_ahead(&self) -> bool {
+        self.is_far()
+    }
+
+    fn prefetch(&self, indices: &[u64]) -> bool {
+        DenseDataset::prefetch(self, indices)
+    }
+
     fn parts(&self) -> Result<Vec<StreamPart>> {
         Ok(vec![StreamPart { name: self.path().display().to_string(), len: self.len() }])
     }
@@ -48,6 +56,14 @@ impl<T: Element, S: Shape> Stream for RaggedDataset<T, S> {
     /// Values and offsets.
     fn batch_bytes(batch: &RaggedBatch<T, S>) -> u64 {
         (size_of_val(batch.values()) + size_of_val(batch.offsets())) as u64
+    }
+
+    fn reads_ahead(&self) -> bool {
+        self.is_far()
+    }
+
+    fn prefetch(&self, indices: &[u64]) -> bool {
+        RaggedDataset::prefetch(self, indices)
     }
 
     fn parts(&self) -> Result<Vec<StreamPart>> {

@@ -78,7 +78,7 @@ impl<T: 'static> DataLoader<T> {
         start: LoaderState,
     ) -> Self {
         let plan = Plan::endless(sampler.clone(), shard, start.seed);
-        let work = Arc::new(Work { pipeline: pipeline.clone(), plan });
+        let work = Arc::new(Work::new(&pipeline, plan));
         let steps = Prefetch::new(work, threads, start.step);
         let loader = DataLoader { pipeline, sampler, shard, start, steps };
         event!(DEBUG, ?loader, "a loader begins");
@@ -149,7 +149,7 @@ impl<T: 'static> DataLoader<T> {
     fn new_pass_over(&self, records: Range<u64>, shuffle: Option<u64>) -> Pass<T> {
         let LoaderState { batch_size, seed, .. } = self.start;
         let plan = Plan::pass(records, batch_size, self.shard, seed, shuffle);
-        let work = Arc::new(Work { pipeline: self.pipeline.clone(), plan });
+        let work = Arc::new(Work::new(&self.pipeline, plan));
         Pass::new(Prefetch::new(work, self.steps.threads(), 0))
     }
 

@@ -77,6 +77,21 @@ impl<S> Mixture<S> {
     }
 }
 
+impl<S: Stream> Mixture<S> {
+    /// The indices within each stream, and where each record then is: in which stream's batch, and at which place.
+    fn own(&self, indices: &[u64]) -> Result<(Vec<Vec<u64>>, Vec<(usize, usize)>)> {
+        let mut own = vec![Vec::new(); self.streams.len()];
+        let mut places = Vec::with_capacity(indices.len());
+        for &index in indices {
+            let len = self.firsts[self.streams.len()];
+            let (at, within) = self.locate(index).ok_or(Error::OutOfRange { index, len })?;
+            places.push((at, own[at].len()));
+            own[at].push(within);
+        }
+        Ok((own, places))
+    }
+}
+
 impl<S: Stream> Stream for Mixture<S>
 where
     S::Batch: Interleave,
@@ -88,13 +103,7 @@ where
     }
 
     fn gather(&self, indices: &[u64]) -> Result<S::Batch> {
-        let mut own = vec![Vec::new(); self.streams.len()];
-        let mut places = Vec::with_capacity(indices.len());
-        for &index in indices {
-            let (at, within) = self.locate(index).ok_or(Error::OutOfRange { index, len: self.len() })?;
-            places.push((at, own[at].len()));
-            own[at].push(within);
-        }
+        let (own, places) = self.own(indices)?;
         let batches = self.streams.iter().zip(&own).map(|(stream, own)| stream.gather(own));
         S::Batch::interleave(batches.collect::<Result<_>>()?, &places)
     }
@@ -107,6 +116,16 @@ where
             numbers.iter().for_each(|number| hash.update(&number.to_le_bytes()));
         }
         Ok(vec![hash.digest()])
+    }
+
+    fn reads_ahead(&self) -> bool {
+        self.streams.iter().any(S::reads_ahead)
+    }
+
+    fn prefetch(&self, indices: &[u64]) -> bool {
+        let Ok((own, _)) = self.own(indices) else { return false };
+        let far = self.streams.iter().zip(&own).filter(|(stream, _)| stream.reads_ahead());
+        far.fold(true, |more, (stream, own)| stream.prefetch(own) && more)
     }
 
     fn batch_bytes(batch: &S::Batch) -> u64 {

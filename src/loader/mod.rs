@@ -1,6 +1,7 @@
 //! The endless, step-based loader. Imports `data`, `engine::sampler` and `error`, and of the store only the switch that
 //! keeps a worker's gather in one piece.
 
+mod ahead;
 mod builder;
 mod context;
 mod corrupt;

@@ -81,6 +81,16 @@ impl Stream for NamedStreams {
         Ok(each.collect::<Result<Vec<_>>>()?.concat())
     }
 
+    fn reads_ahead(&self) -> bool {
+        self.streams.iter().any(|(_, stream)| stream.reads_ahead())
+    }
+
+    /// Each is told; those that read ahead say whether there is room.
+    fn prefetch(&self, indices: &[u64]) -> bool {
+        let far = self.streams.iter().filter(|(_, stream)| stream.reads_ahead());
+        far.fold(true, |more, (_, stream)| stream.prefetch(indices) && more)
+    }
+
     fn batch_bytes(batch: &NamedBatch) -> u64 {
         batch.entries.iter().map(|entry| entry.bytes).sum()
     }
@@ -104,6 +114,8 @@ trait AnyStream: Send + Sync {
     fn len(&self) -> u64;
     fn gather(&self, name: &Arc<str>, indices: &[u64]) -> Result<Entry>;
     fn fingerprint(&self, len: u64) -> Result<Vec<u64>>;
+    fn reads_ahead(&self) -> bool;
+    fn prefetch(&self, indices: &[u64]) -> bool;
     fn parts(&self, name: &str) -> Result<Vec<StreamPart>>;
 }
 
@@ -124,6 +136,14 @@ impl<S: Stream> AnyStream for S {
 
     fn fingerprint(&self, len: u64) -> Result<Vec<u64>> {
         Stream::fingerprint(self, len)
+    }
+
+    fn reads_ahead(&self) -> bool {
+        Stream::reads_ahead(self)
+    }
+
+    fn prefetch(&self, indices: &[u64]) -> bool {
+        Stream::prefetch(self, indices)
     }
 
     fn parts(&self, name: &str) -> Result<Vec<StreamPart>> {

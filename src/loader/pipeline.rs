@@ -5,6 +5,7 @@ use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use super::ahead::{Ahead, Tell};
 use super::context::{StepContext, Token};
 use super::corrupt::{OnCorrupt, gather};
 use super::format::Format;
@@ -15,8 +16,24 @@ use crate::error::{Error, Result};
 /// What a transform makes of a gathered batch.
 pub(super) type Transform<A, B> = Box<dyn Fn(&StepContext, A) -> Result<B> + Send + Sync>;
 
-/// Stream, transform and format, their types forgotten: from a context to what only the consumer's part is missing of.
-pub(super) type Pipeline<T> = Arc<dyn Fn(&mut StepContext) -> Result<Prepared<T>> + Send + Sync>;
+/// From a context to what only the consumer's part is missing of.
+type Make<T> = Arc<dyn Fn(&mut StepContext) -> Result<Prepared<T>> + Send + Sync>;
+
+/// Stream, transform and format, their types forgotten.
+pub(super) struct Pipeline<T> {
+    make: Make<T>,
+    /// Of a stream that wants to know early what will be gathered.
+    tell: Option<Tell>,
+}
+
+impl<T> Clone for Pipeline<T> {
+    fn clone(&self) -> Self {
+        Pipeline { make: self.make.clone(), tell: self.tell.clone() }
+    }
+}
+
+/// The part of a format that the consumer does.
+type Finish<T> = Box<dyn FnOnce() -> Result<T> + Send>;
 
 /// A batch that a worker is done with.
 pub(super) struct Prepared<T> {
@@ -25,7 +42,7 @@ pub(super) struct Prepared<T> {
     /// Records in the place of damaged ones.
     pub(super) replaced: u64,
     /// The format's part that runs in the consumer.
-    finish: Box<dyn FnOnce() -> Result<T> + Send>,
+    finish: Finish<T>,
 }
 
 /// Joins the stages, and stops between them when nobody waits any more.
@@ -40,9 +57,11 @@ where
     B: 'static,
     F: Format<B>,
 {
-    let format = Arc::new(format);
-    Arc::new(move |context| {
-        let (batch, replaced) = gather(&stream, context, on_corrupt)?;
+    let (stream, format) = (Arc::new(stream), Arc::new(format));
+    let told = stream.clone();
+    let tell = stream.reads_ahead().then(|| Arc::new(move |indices: &[u64]| told.prefetch(indices)) as Tell);
+    let make = Arc::new(move |context: &mut StepContext| {
+        let (batch, replaced) = gather(&*stream, context, on_corrupt)?;
         let bytes = S::batch_bytes(&batch);
         go_on(context)?;
         let batch = transform(context, batch)?;
@@ -50,8 +69,10 @@ where
         let host = format.host(batch)?;
         let format = format.clone();
         let records = context.indices().len() as u64;
-        Ok(Prepared { records, bytes, replaced, finish: Box::new(move || format.finish(host)) })
-    })
+        let finish: Finish<F::Out> = Box::new(move || format.finish(host));
+        Ok(Prepared { records, bytes, replaced, finish })
+    });
+    Pipeline { make, tell }
 }
 
 fn go_on(context: &StepContext) -> Result<()> {
@@ -60,16 +81,24 @@ fn go_on(context: &StepContext) -> Result<()> {
 
 /// Makes the batch of any step of a plan.
 pub(super) struct Work<T> {
-    pub(super) pipeline: Pipeline<T>,
+    make: Make<T>,
+    ahead: Option<Ahead>,
     pub(super) plan: Plan,
 }
 
 impl<T> Work<T> {
+    pub(super) fn new(pipeline: &Pipeline<T>, plan: Plan) -> Self {
+        Work { make: pipeline.make.clone(), ahead: pipeline.tell.clone().map(Ahead::new), plan }
+    }
+
     /// The part that a worker does. `indices` is memory that is used again.
     pub(super) fn prepare(&self, step: u64, token: &Token, indices: &mut Vec<u64>) -> Result<Prepared<T>> {
         caught(step, || {
+            if let Some(ahead) = &self.ahead {
+                ahead.from(&self.plan, step);
+            }
             let mut context = self.plan.context(step, mem::take(indices), token.clone());
-            let prepared = (self.pipeline)(&mut context);
+            let prepared = (self.make)(&mut context);
             *indices = context.indices;
             prepared
         })

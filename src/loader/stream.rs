@@ -65,6 +65,18 @@ pub trait Stream: Send + Sync + 'static {
     /// Where the records cannot be read.
     fn fingerprint(&self, len: u64) -> Result<Vec<u64>>;
 
+    /// Whether records come from so far that it helps to know early which: then a loader says so with
+    /// [`prefetch`](Stream::prefetch).
+    fn reads_ahead(&self) -> bool {
+        false
+    }
+
+    /// The records at `indices` will be gathered soon. It does not wait. Says whether it wants to know of more: not where as
+    /// much is on its way already as there is room for.
+    fn prefetch(&self, _indices: &[u64]) -> bool {
+        false
+    }
+
     /// How many bytes of data a batch holds, for [`Metrics`](crate::Metrics). 0 where nobody says.
     fn batch_bytes(_batch: &Self::Batch) -> u64 {
         0
@@ -136,6 +148,14 @@ impl<S: Stream> Stream for Arc<S> {
     fn sources(&self) -> Option<Vec<(u64, f64)>> {
         S::sources(self)
     }
+
+    fn reads_ahead(&self) -> bool {
+        S::reads_ahead(self)
+    }
+
+    fn prefetch(&self, indices: &[u64]) -> bool {
+        S::prefetch(self, indices)
+    }
 }
 
 macro_rules! tuple {
@@ -154,6 +174,16 @@ macro_rules! tuple {
 
             fn fingerprint(&self, len: u64) -> Result<Vec<u64>> {
                 Ok([$(self.$at.fingerprint(len)?),+].concat())
+            }
+
+            fn reads_ahead(&self) -> bool {
+                false $(|| self.$at.reads_ahead())+
+            }
+
+            /// Each is told; those that read ahead say whether there is room.
+            fn prefetch(&self, indices: &[u64]) -> bool {
+                let told = [$(!self.$at.reads_ahead() || self.$at.prefetch(indices)),+];
+                told.into_iter().all(|more| more)
             }
 
             fn batch_bytes(batch: &Self::Batch) -> u64 {

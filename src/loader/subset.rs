@@ -110,6 +110,15 @@ impl<S: Stream> Stream for Subset<S> {
         Ok(whole.into_iter().map(fold).collect())
     }
 
+    fn reads_ahead(&self) -> bool {
+        self.stream.reads_ahead()
+    }
+
+    fn prefetch(&self, indices: &[u64]) -> bool {
+        let chosen = indices.iter().filter_map(|&index| self.indices.get(index as usize).copied());
+        self.stream.prefetch(&chosen.collect::<Vec<_>>())
+    }
+
     fn batch_bytes(batch: &S::Batch) -> u64 {
         S::batch_bytes(batch)
     }

@@ -100,9 +100,30 @@ impl Layout {
 
     /// Fills `out`, which is as long as all records, wholly.
     pub(super) fn gather(&self, reader: &Reader<'_>, out: &mut [MaybeUninit<u8>]) -> Result<()> {
+        if reader.is_away() {
+            return self.gather_away(reader, out);
+        }
         let ask = || self.records.iter().for_each(|located| reader.need(located.entry.words()));
         let pace = pace(self.records.first().map(|located| located.entry));
         reader.cold().gather(pace, (self.records.len(), out.len()), ask, || self.read(reader, out))
+    }
+
+    /// The same where the records have to come near first, as many at a time as there is room for.
+    fn gather_away(&self, reader: &Reader<'_>, mut out: &mut [MaybeUninit<u8>]) -> Result<()> {
+        let mut begin = 0;
+        while begin < self.records.len() {
+            let (near, count) = reader.bring(self.records[begin..].iter().map(|located| located.entry.words()))?;
+            let end = (begin + count).min(self.records.len());
+            let first = self.offsets[begin];
+            let part = Layout {
+                records: self.records[begin..end].to_vec(),
+                offsets: self.offsets[begin..=end].iter().map(|offset| offset - first).collect(),
+            };
+            let (here, rest) = out.split_at_mut(part.len() as usize);
+            part.read(&near, here)?;
+            (begin, out) = (end, rest);
+        }
+        Ok(())
     }
 
     fn read(&self, reader: &Reader<'_>, out: &mut [MaybeUninit<u8>]) -> Result<()> {
@@ -149,6 +170,17 @@ pub(super) fn gather_fixed(
             "out",
             format!("{} bytes, where {} records of {length} bytes go", out.len(), indices.len()),
         ));
+    }
+    if reader.is_away() {
+        let (mut indices, mut out) = (indices, out);
+        while !indices.is_empty() {
+            let (near, count) = reader.bring(indices.iter().map(|&index| reader.peek(index)))?;
+            let (part, rest) = indices.split_at(count.min(indices.len()));
+            let (here, after) = out.split_at_mut(part.len() * length);
+            read_fixed(&near, part, length, here)?;
+            (indices, out) = (rest, after);
+        }
+        return Ok(());
     }
     let ask = || {
         for block in indices.chunks(BLOCK) {

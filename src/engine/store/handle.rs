@@ -9,6 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use super::append::{self, Writer};
 use super::codec::{self, Codec, DictSize, Dictionary};
 use super::commit;
+#[cfg(feature = "remote")]
+use super::far::RemoteStats;
 use super::format::{DICT, Header, MAX_SCHEMA, META, SCHEMA, chunk_name, tag};
 use super::gather::{Layout, gather_fixed};
 use super::io::{Access, Disk, LockGuard, OsDisk, read_small, replace};
@@ -137,7 +139,8 @@ impl Store {
         let state = commit::recover(&**disk, dir, &*meta, &meta_path)?;
         let dictionary = Dictionary::open(&**disk, &dir.join(DICT))?.map(Arc::new);
         let writer = if writable { Some(Writer::open(Arc::clone(disk), dir, Arc::clone(&meta), state)?) } else { None };
-        let mapped = options.read_mode == ReadMode::Mapped;
+        // What comes from elsewhere is kept in files of this crate's own.
+        let mapped = options.read_mode == ReadMode::Mapped || disk.far().is_some();
         let table = Table::new(meta, mapped, &meta_path)?;
         event!(DEBUG, path = %dir.display(), records = state.live.length, writable, "a store is open");
         Ok(Store {
@@ -191,7 +194,8 @@ impl Store {
     }
 
     fn reader(&self) -> Reader<'_> {
-        let reader = Reader::new(&self.table, &self.chunks, self.dictionary(), self.len()).knowing(self.runs.as_ref());
+        let reader = Reader::new(&self.table, &self.chunks, self.dictionary(), self.len());
+        let reader = reader.knowing(self.runs.as_ref()).receiving(&self.sums);
         match self.options.verify {
             Verify::Off => reader,
             Verify::Always => reader.verifying(&self.sums),
@@ -201,7 +205,7 @@ impl Store {
     /// A reader that verifies raw records, whatever the options are.
     pub(super) fn verifying_reader(&self) -> Reader<'_> {
         let len = self.len();
-        Reader::new(&self.table, &self.chunks, self.dictionary(), len).verifying(&self.sums)
+        Reader::new(&self.table, &self.chunks, self.dictionary(), len).receiving(&self.sums).verifying(&self.sums)
     }
 
     /// Appends records and gives the index of the first: record `i` is `bytes[offsets[i]..offsets[i + 1]]`, so there is
@@ -328,6 +332,25 @@ impl Store {
     /// Fills `out`, of `indices.len() * length` bytes, wholly; a record of another length is an error.
     pub(crate) fn gather_fixed(&self, indices: &[u64], length: usize, out: &mut [MaybeUninit<u8>]) -> Result<()> {
         gather_fixed(&self.reader(), indices, length, out)
+    }
+
+    /// Says that the records at `indices` will be gathered soon: where they have to come from object storage, they are
+    /// fetched meanwhile. It does not wait, and does nothing for a store on this disk. `false` where as much is on its way
+    /// already as there is room for: then it is to be said again later.
+    pub fn prefetch(&self, indices: &[u64]) -> bool {
+        let reader = self.reader();
+        reader.expect(indices.iter().map(|&index| reader.peek(index)))
+    }
+
+    /// What this handle has fetched so far from object storage; `None` for a store on this disk.
+    #[cfg(feature = "remote")]
+    pub fn remote_stats(&self) -> Option<RemoteStats> {
+        self.chunks.far().map(|far| far.stats())
+    }
+
+    /// Whether the records have to come from object storage.
+    pub(crate) fn is_far(&self) -> bool {
+        self.chunks.far().is_some()
     }
 
     /// Deletes the records at `indices`, in any order; one that repeats is deleted once. The last records take the

@@ -9,6 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::far::Far;
 use super::map::Map;
 use crate::error::{Error, Result};
 
@@ -47,6 +48,10 @@ pub(crate) trait Disk: fmt::Debug + Send + Sync {
     fn list(&self, path: &Path) -> io::Result<Vec<OsString>>;
     /// Makes the names in a directory durable.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
+    /// Where the chunk files are, if not on this disk.
+    fn far(&self) -> Option<Arc<dyn Far>> {
+        None
+    }
     /// Locks a file, which is made where it does not exist; `None` where another handle excludes this one.
     fn lock(&self, path: &Path, kind: LockKind) -> io::Result<Option<LockGuard>>;
 }

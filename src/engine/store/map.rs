@@ -14,6 +14,8 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+#[cfg(any(feature = "remote", test))]
+use memmap2::MmapMut;
 use memmap2::{MmapOptions, MmapRaw};
 
 /// How many bytes of a record are asked for in advance; the processor itself goes on from there.
@@ -31,7 +33,14 @@ pub(crate) struct Map {
 
 impl Map {
     pub(super) fn of(file: &File) -> io::Result<Map> {
-        let len = file.metadata()?.len();
+        Map::of_first(file, file.metadata()?.len())
+    }
+
+    /// The first `len` bytes of a file that has as many.
+    pub(crate) fn of_first(file: &File, len: u64) -> io::Result<Map> {
+        if file.metadata()?.len() < len {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
         if len == 0 {
             return Ok(Map { raw: None });
         }
@@ -39,7 +48,18 @@ impl Map {
         Ok(Map { raw: Some(MmapOptions::new().len(len).map_raw_read_only(file)?) })
     }
 
-    pub(super) fn len(&self) -> u64 {
+    /// Bytes that no file has.
+    #[cfg(any(feature = "remote", test))]
+    pub(crate) fn of_bytes(bytes: &[u8]) -> io::Result<Map> {
+        if bytes.is_empty() {
+            return Ok(Map { raw: None });
+        }
+        let mut map = MmapMut::map_anon(bytes.len())?;
+        map.copy_from_slice(bytes);
+        Ok(Map { raw: Some(map.into()) })
+    }
+
+    pub(crate) fn len(&self) -> u64 {
         self.raw.as_ref().map_or(0, |raw| raw.len() as u64)
     }
 
@@ -69,7 +89,7 @@ impl Map {
 
     /// Copies the bytes from `offset` over all of `out`; `false` where they reach past the end, with `out` untouched.
     #[inline]
-    pub(super) fn copy_to(&self, offset: u64, out: &mut [MaybeUninit<u8>]) -> bool {
+    pub(crate) fn copy_to(&self, offset: u64, out: &mut [MaybeUninit<u8>]) -> bool {
         let Some(from) = self.at(offset, out.len()) else { return out.is_empty() };
         // SAFETY: `from` has out.len() readable bytes within the mapping; `out` is a Rust slice, which no read-only
         // mapping of ours overlaps.
@@ -105,7 +125,7 @@ impl Map {
     }
 
     /// Calls `f` on one committed record's stored bytes; `None` where they reach past the end.
-    pub(super) fn with_frame<R>(&self, offset: u64, len: usize, f: impl FnOnce(&[u8]) -> R) -> Option<R> {
+    pub(crate) fn with_frame<R>(&self, offset: u64, len: usize, f: impl FnOnce(&[u8]) -> R) -> Option<R> {
         let from = self.at(offset, len)?;
         // SAFETY: `len` bytes from `from` lie within the mapping and are initialised. They belong to a committed
         // record, which this crate never writes again, so the slice is not changed while it is borrowed; a foreign

@@ -6,6 +6,7 @@ mod cold;
 mod commit;
 mod compact;
 mod delete;
+mod far;
 mod format;
 mod gather;
 mod handle;
@@ -13,6 +14,8 @@ mod io;
 mod lock;
 mod map;
 mod options;
+#[cfg(feature = "remote")]
+pub(crate) mod outline;
 mod packed;
 mod reader;
 mod runs;
@@ -22,14 +25,23 @@ mod slot;
 mod sums;
 #[cfg(test)]
 mod tests;
+pub(crate) mod url;
 mod verify;
 
 pub use codec::{Codec, DictSize};
 pub(crate) use codec::{MAX_SAMPLE_BYTES, MAX_SAMPLES};
+#[cfg(feature = "remote")]
+pub use far::RemoteStats;
+#[cfg(feature = "remote")]
+pub(crate) use far::{Block, BlockId, Far, Near};
 pub(crate) use format::{MAX_RECORDS, MAX_SCHEMA, RECORD_LIMIT, SCHEMA};
 pub(crate) use gather::{Layout, unsplit};
 pub use handle::{Records, Stats, Store};
+#[cfg(feature = "remote")]
+pub(crate) use io::{Access, DiskFile};
 pub(crate) use io::{Disk, LockGuard, LockKind, OsDisk, read_small, replace, unfinished};
+#[cfg(feature = "remote")]
+pub(crate) use map::Map;
 pub(crate) use options::create_dirs;
 pub use options::{ReadMode, StoreOptions, Verify};
 #[cfg(test)]

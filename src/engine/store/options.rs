@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+#[cfg(feature = "remote")]
+use super::super::remote::RemoteOptions;
 use super::Store;
 use super::codec::{self, Codec};
 use super::format::{
@@ -10,6 +12,7 @@ use super::format::{
 };
 use super::io::{Access, Disk, OsDisk, replace, sync_parent, unfinished};
 use super::lock;
+use super::url;
 use super::{compact, delete};
 use crate::error::{Error, Result};
 
@@ -64,6 +67,8 @@ pub struct StoreOptions {
     pub(super) verify: Verify,
     pub(super) generation: u64,
     pub(super) disk: Arc<dyn Disk>,
+    #[cfg(feature = "remote")]
+    remote: RemoteOptions,
 }
 
 impl Default for StoreOptions {
@@ -83,6 +88,8 @@ impl StoreOptions {
             verify: Verify::default(),
             generation: 0,
             disk: Arc::new(OsDisk),
+            #[cfg(feature = "remote")]
+            remote: RemoteOptions::default(),
         }
     }
 
@@ -117,6 +124,13 @@ impl StoreOptions {
         self
     }
 
+    /// How a store in object storage is read, which a path like `s3://bucket/store` names.
+    #[cfg(feature = "remote")]
+    pub fn remote(mut self, remote: RemoteOptions) -> Self {
+        self.remote = remote;
+        self
+    }
+
     /// The generation of a store that is created: that of the one whose records it will hold.
     pub(crate) fn generation(mut self, generation: u64) -> Self {
         self.generation = generation;
@@ -145,6 +159,7 @@ impl StoreOptions {
 
     fn create_with(self, path: &Path, schema: Option<&[u8]>) -> Result<Store> {
         self.check()?;
+        let path = &url::local(path)?;
         let disk = &*self.disk;
         create_dirs(disk, path)?;
         // Once before the lock file is made, so that nothing is left in a foreign directory, and once under the lock.
@@ -186,10 +201,10 @@ impl StoreOptions {
     /// [`Error::NotAStore`], [`Error::Unsupported`] for another version of the format, [`Error::Corrupt`],
     /// [`Error::Locked`] while its records are being moved, [`Error::Io`].
     pub fn open(self, path: impl AsRef<Path>) -> Result<Store> {
-        let path = path.as_ref();
         self.check()?;
-        check_store(&*self.disk, path)?;
-        Store::open_with(self, path, None)
+        let (options, path) = self.located(path.as_ref())?;
+        check_store(&*options.disk, &path)?;
+        Store::open_with(options, &path, None)
     }
 
     /// Opens a store for reading and appending. What an interrupted writer had appended is taken over and synced.
@@ -197,8 +212,8 @@ impl StoreOptions {
     /// # Errors
     /// As [`open`](StoreOptions::open), and [`Error::Locked`] while another handle writes to it.
     pub fn open_writable(self, path: impl AsRef<Path>) -> Result<Store> {
-        let path = path.as_ref();
         self.check()?;
+        let path = &url::local(path.as_ref())?;
         check_store(&*self.disk, path)?;
         let write = lock::writer(&*self.disk, path)?;
         delete::recover(&*self.disk, path)?;
@@ -211,7 +226,7 @@ impl StoreOptions {
     /// # Errors
     /// As [`open_writable`](StoreOptions::open_writable) and [`create`](StoreOptions::create).
     pub fn open_or_create(self, path: impl AsRef<Path>) -> Result<Store> {
-        let path = path.as_ref();
+        let path = &url::local(path.as_ref())?;
         let is_there = || self.disk.exists(&path.join(META));
         if !is_there() {
             match self.clone().create(path) {
@@ -221,6 +236,23 @@ impl StoreOptions {
             }
         }
         self.open_writable(path)
+    }
+
+    /// With the disk of the store at `path`, which may be a URL, and as errors call it.
+    #[cfg(feature = "remote")]
+    fn located(mut self, path: &Path) -> Result<(StoreOptions, PathBuf)> {
+        match url::of(path) {
+            Some(url) if !url::is_file(url) => {
+                self.disk = super::super::remote::open(url, &self.remote)?;
+                Ok((self, PathBuf::from(url.trim_end_matches('/'))))
+            }
+            _ => Ok((self, url::local(path)?)),
+        }
+    }
+
+    #[cfg(not(feature = "remote"))]
+    fn located(self, path: &Path) -> Result<(StoreOptions, PathBuf)> {
+        Ok((self, url::local(path)?))
     }
 
     fn check(&self) -> Result<()> {

@@ -1,6 +1,6 @@
 //! Finding and reading records: the table and the chunk files, mapped or read positionally.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use super::codec::{self, Dictionary};
 use super::cold::Cold;
+use super::far::{BlockId, Far, Near};
 use super::format::{DICT, ENTRY_SIZE, Entry, META, RECORD_LIMIT, chunk_name, entry_offset, tag};
 use super::io::{Access, Disk, DiskFile};
 use super::map::Map;
@@ -70,6 +71,8 @@ pub(super) struct Chunks {
     mapped: bool,
     maps: RwLock<Arc<Maps>>,
     files: Mutex<VecDeque<(u16, Arc<dyn DiskFile>)>>,
+    /// Where they are, if not on this disk.
+    far: Option<Arc<dyn Far>>,
     cold: Cold,
 }
 
@@ -81,7 +84,12 @@ enum Bytes {
 
 impl Chunks {
     pub(super) fn new(disk: Arc<dyn Disk>, dir: PathBuf, mapped: bool) -> Chunks {
-        Chunks { disk, dir, mapped, maps: RwLock::default(), files: Mutex::default(), cold: Cold::default() }
+        let far = disk.far();
+        Chunks { disk, dir, mapped, maps: RwLock::default(), files: Mutex::default(), far, cold: Cold::default() }
+    }
+
+    pub(super) fn far(&self) -> Option<&dyn Far> {
+        self.far.as_deref()
     }
 
     pub(super) fn path(&self, chunk: u16) -> PathBuf {
@@ -97,7 +105,7 @@ impl Chunks {
     fn open(&self, chunk: u16, end: u64) -> Result<Bytes> {
         let path = self.path(chunk);
         let open = || self.disk.open(&path, Access::Read).map_err(Error::io("open", &path));
-        if self.mapped {
+        if self.mapped && self.far.is_none() {
             if let Some(Some(map)) = self.maps().get(usize::from(chunk))
                 && map.len() >= end
             {
@@ -131,6 +139,15 @@ impl Chunks {
 /// An entry that is not sound, in place of one that is not there.
 const NO_ENTRY: [u64; 2] = [u64::MAX; 2];
 
+/// Chunks that are not on this disk, as one gather sees them.
+#[derive(Debug, Clone)]
+struct Away<'a> {
+    far: &'a dyn Far,
+    near: Arc<Near>,
+    /// What comes is compared with them.
+    sums: &'a Sums,
+}
+
 /// What one gather reads through: the store as it was when the gather began.
 pub(super) struct Reader<'a> {
     table: &'a Table,
@@ -140,6 +157,8 @@ pub(super) struct Reader<'a> {
     /// Where the mapped table need not be read; `None` where nothing is known, or no longer.
     runs: Option<(&'a Runs, &'a Map)>,
     maps: Arc<Maps>,
+    /// Where the chunks are, if not on this disk.
+    away: Option<Away<'a>>,
     dictionary: Option<Arc<Dictionary>>,
     len: u64,
 }
@@ -153,7 +172,16 @@ pub(super) struct Located {
 
 impl<'a> Reader<'a> {
     pub(super) fn new(table: &'a Table, chunks: &'a Chunks, dictionary: Option<Arc<Dictionary>>, len: u64) -> Self {
-        Reader { table, chunks, sums: None, runs: None, maps: chunks.maps(), dictionary, len }
+        Reader { table, chunks, sums: None, runs: None, maps: chunks.maps(), away: None, dictionary, len }
+    }
+
+    /// The same, for chunks that may not be on this disk: what comes from elsewhere is compared with `sums`.
+    #[inline]
+    pub(super) fn receiving(self, sums: &'a Sums) -> Self {
+        match &self.chunks.far {
+            Some(far) => Reader { away: Some(Away { far: &**far, near: far.near(), sums }), ..self },
+            None => self,
+        }
     }
 
     /// The same, verifying raw records against `sums`.
@@ -228,9 +256,90 @@ impl<'a> Reader<'a> {
     #[inline]
     pub(super) fn expect_record(&self, words: [u64; 2]) {
         let entry = Entry::from_words(words);
-        if let Some(Some(map)) = self.maps.get(usize::from(entry.chunk)) {
-            map.prefetch(u64::from(entry.offset), entry.stored as usize);
+        match self.maps.get(usize::from(entry.chunk)) {
+            Some(Some(map)) => map.prefetch(u64::from(entry.offset), entry.stored as usize),
+            _ => {
+                if let Some((map, at)) = self.near(&entry) {
+                    map.prefetch(at, entry.stored as usize);
+                }
+            }
         }
+    }
+
+    /// Where a record lies whose chunk is not on this disk, if it is near and nothing is to be checked.
+    #[inline(never)]
+    fn near(&self, entry: &Entry) -> Option<(&Map, u64)> {
+        self.away.as_ref()?.near.find(entry)
+    }
+
+    /// Where a record lies that is mapped.
+    #[inline]
+    fn place(&self, entry: &Entry) -> Option<(&Map, u64)> {
+        match self.maps.get(usize::from(entry.chunk)) {
+            Some(Some(map)) => Some((map, u64::from(entry.offset))),
+            _ => self.near(entry),
+        }
+    }
+
+    /// Whether the chunks are not on this disk.
+    pub(super) fn is_away(&self) -> bool {
+        self.away.is_some()
+    }
+
+    /// The blocks of the records with entries of these words, for which memory and disk are enough at a time, and how many
+    /// records those are: at least one.
+    fn blocks_of(&self, away: &Away<'_>, words: impl Iterator<Item = [u64; 2]>) -> (Vec<BlockId>, usize) {
+        let (mut blocks, mut records, at_once) = (BTreeSet::new(), 0, away.far.at_once());
+        for entry in words.map(Entry::from_words) {
+            if entry.is_sound() {
+                let more: Vec<BlockId> =
+                    away.near.blocks_of(&entry).filter(|id| !blocks.contains(id)).take(at_once + 1).collect();
+                if records > 0 && blocks.len() + more.len() > at_once {
+                    break;
+                }
+                // One that is too large for all is brought a part at a time, when it is read.
+                if more.len() <= at_once {
+                    blocks.extend(more);
+                }
+            }
+            records += 1;
+        }
+        (blocks.into_iter().collect(), records)
+    }
+
+    /// Brings records near, from the first on, with entries of these words: a reader that has them, and how many they are.
+    pub(super) fn bring(&self, words: impl Iterator<Item = [u64; 2]>) -> Result<(Reader<'a>, usize)> {
+        let plain = Reader { maps: Arc::clone(&self.maps), away: None, dictionary: self.dictionary.clone(), ..*self };
+        let Some(away) = &self.away else { return Ok((plain, usize::MAX)) };
+        let (blocks, records) = self.blocks_of(away, words);
+        let mut near = away.far.bring(&blocks)?;
+        while !self.check_blocks(away, &near, &blocks)? {
+            near = away.far.bring(&blocks)?;
+        }
+        Ok((Reader { away: Some(Away { near, ..away.clone() }), ..plain }, records))
+    }
+
+    /// Begins to bring near the records with entries of these words, if there is room for more.
+    pub(super) fn expect(&self, words: impl Iterator<Item = [u64; 2]>) -> bool {
+        self.away.as_ref().is_none_or(|away| away.far.expect(&self.blocks_of(away, words).0))
+    }
+
+    /// Compares blocks that have come with the sums that lie in them. Says whether all were what they should be, or are
+    /// known not to be; where not, they have been brought anew.
+    fn check_blocks(&self, away: &Away<'_>, near: &Near, blocks: &[BlockId]) -> Result<bool> {
+        let mut all = true;
+        for &id in blocks {
+            let Some(block) = near.get(id).filter(|block| block.checked.get().is_none()) else { continue };
+            let (begin, len) = (near.begin(id), block.map.len());
+            let check = |bytes: &[u8]| away.sums.check_block(id.chunk, begin, bytes);
+            match block.map.with_frame(0, len as usize, check).transpose()?.flatten() {
+                Some(checked) => _ = block.checked.set(checked),
+                None if away.far.renew(id)?.is_some() => all = false,
+                // Each of its records is verified by itself.
+                None => _ = block.checked.set(begin..begin),
+            }
+        }
+        Ok(all)
     }
 
     /// Checks that the chunk file of a large record reaches to its end, and that a frame lies there which says that it
@@ -280,6 +389,9 @@ impl<'a> Reader<'a> {
 
     /// Asks the system for the pages of the record with an entry of these words, which need not be sound.
     pub(super) fn need(&self, words: [u64; 2]) {
+        if self.away.is_some() {
+            return;
+        }
         let entry = Entry::from_words(words);
         let (offset, stored) = (u64::from(entry.offset), entry.stored as usize);
         match self.maps.get(usize::from(entry.chunk)) {
@@ -308,6 +420,10 @@ impl<'a> Reader<'a> {
             Some(Some(map)) if entry.tag == tag::RAW && self.sums.is_none() => {
                 map.copy_to(u64::from(entry.offset), out)
             }
+            Some(Some(_)) => false,
+            _ if entry.tag == tag::RAW && self.sums.is_none() => {
+                self.near(&entry).is_some_and(|(map, at)| map.copy_to(at, out))
+            }
             _ => false,
         }
     }
@@ -320,12 +436,40 @@ impl<'a> Reader<'a> {
         if self.sums.is_some() && entry.tag == tag::RAW {
             self.verify_raw(located)?;
         }
-        match self.maps.get(usize::from(entry.chunk)) {
-            Some(Some(map)) if entry.tag == tag::RAW && map.copy_to(u64::from(entry.offset), out) => Ok(()),
-            Some(Some(map)) if entry.tag != tag::RAW && map.len() >= entry.end() => {
-                self.decode_mapped(map, located, out)
+        let read = match self.place(entry) {
+            Some((map, at)) if entry.tag == tag::RAW && map.copy_to(at, out) => Ok(()),
+            Some((map, at)) if entry.tag != tag::RAW && map.len() >= at + u64::from(entry.stored) => {
+                self.decode_mapped(map, at, located, out)
             }
             _ => self.read_slowly(located, out),
+        };
+        match (read, &self.away) {
+            (Err(error @ Error::Corrupt(_)), Some(away)) => self.read_anew(away, located, out, error),
+            (read, _) => read,
+        }
+    }
+
+    /// The same where that gave `error`, and the bytes came from elsewhere: they may have changed on the way.
+    #[cold]
+    fn read_anew(
+        &self,
+        away: &Away<'_>,
+        located: &Located,
+        out: &mut [MaybeUninit<u8>],
+        mut error: Error,
+    ) -> Result<()> {
+        loop {
+            let mut renewed = false;
+            for id in away.near.blocks_of(&located.entry) {
+                renewed |= away.far.renew(id)?.is_some();
+            }
+            if !renewed {
+                return Err(error);
+            }
+            match self.read_slowly(located, out) {
+                Err(again @ Error::Corrupt(_)) => error = again,
+                read => return read,
+            }
         }
     }
 
@@ -337,10 +481,13 @@ impl<'a> Reader<'a> {
             // It has no bytes that a file could lack.
             return Ok(());
         }
+        if self.away.is_some() && entry.tag == tag::RAW {
+            self.verify_raw(located)?;
+        }
         match self.chunks.open(entry.chunk, entry.end())? {
             Bytes::Map(map) if map.len() < entry.end() => Err(self.too_short(located, map.len())),
             Bytes::Map(map) if entry.tag == tag::RAW && map.copy_to(u64::from(entry.offset), out) => Ok(()),
-            Bytes::Map(map) => self.decode_mapped(&map, located, out),
+            Bytes::Map(map) => self.decode_mapped(&map, u64::from(entry.offset), located, out),
             Bytes::File(file) => {
                 let path = self.chunks.path(entry.chunk);
                 // Before memory is touched for what the entry claims.
@@ -365,7 +512,8 @@ impl<'a> Reader<'a> {
         self.check_claim(located)?;
         let verified = located.entry.tag == tag::RAW && self.verify_raw(located)?;
         let entry = Entry { tag: tag::RAW, length: located.entry.stored, ..located.entry };
-        let plain = Reader { sums: None, maps: Arc::clone(&self.maps), dictionary: None, ..*self };
+        let (maps, away) = (Arc::clone(&self.maps), self.away.clone());
+        let plain = Reader { sums: None, maps, away, dictionary: None, ..*self };
         slot::extend(out, u64::from(entry.length), |out| plain.read(&Located { entry, ..*located }, out))?;
         Ok(verified)
     }
@@ -374,7 +522,8 @@ impl<'a> Reader<'a> {
     #[cold]
     pub(super) fn verify_raw(&self, located: &Located) -> Result<bool> {
         let entry = &located.entry;
-        let Some(sum) = self.sums.map_or(Ok(None), |sums| sums.find(entry))? else { return Ok(false) };
+        let sums = self.sums.or(self.away.as_ref().map(|away| away.sums));
+        let Some(sum) = sums.map_or(Ok(None), |sums| sums.find(entry))? else { return Ok(false) };
         let check = |bytes: &[u8]| {
             sum.check(bytes).map_err(|(expected, found)| self.corrupt(located, expected, found)).map(|()| true)
         };
@@ -396,9 +545,9 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn decode_mapped(&self, map: &Map, located: &Located, out: &mut [MaybeUninit<u8>]) -> Result<()> {
-        let entry = &located.entry;
-        map.with_frame(u64::from(entry.offset), entry.stored as usize, |frame| self.decode(frame, located, out))
+    /// Decompresses the record whose frame lies at `at` in `map`.
+    fn decode_mapped(&self, map: &Map, at: u64, located: &Located, out: &mut [MaybeUninit<u8>]) -> Result<()> {
+        map.with_frame(at, located.entry.stored as usize, |frame| self.decode(frame, located, out))
             .unwrap_or_else(|| Err(self.corrupt(located, "a frame within its chunk".into(), "the end of it".into())))
     }
 

@@ -7,6 +7,7 @@
 //! touches no sum.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -238,21 +239,51 @@ impl Sums {
             return Ok(Some(sum));
         }
         // The file may have grown since it was mapped.
-        let path = self.dir.join(sum_name(entry.chunk));
+        let held = table.map_or(0, |table| table.len());
+        Ok(self.table(entry.chunk, held)?.and_then(|table| table.find(entry)))
+    }
+
+    /// The sums of a chunk anew, where there are other than `held` of them.
+    fn table(&self, chunk: u16, held: u64) -> Result<Option<Arc<SumTable>>> {
+        let path = self.dir.join(sum_name(chunk));
         if !self.disk.exists(&path) {
             return Ok(None);
         }
         let file = self.disk.open(&path, Access::Read).map_err(Error::io("open", &path))?;
-        let held = file.len().map_err(Error::io("read", &path))? / SUM_SIZE;
-        if table.is_some_and(|table| table.len() == held) {
+        if file.len().map_err(Error::io("read", &path))? / SUM_SIZE == held {
             return Ok(None);
         }
-        let table = match if self.mapped { file.map().map_err(Error::io("map", &path))? } else { None } {
+        let table = Arc::new(match if self.mapped { file.map().map_err(Error::io("map", &path))? } else { None } {
             Some(map) => SumTable::Mapped(map),
             None => SumTable::Positional(file),
-        };
-        let sum = table.find(entry);
-        self.tables.write().unwrap_or_else(PoisonError::into_inner).insert(entry.chunk, Arc::new(table));
-        Ok(sum)
+        });
+        self.tables.write().unwrap_or_else(PoisonError::into_inner).insert(chunk, Arc::clone(&table));
+        Ok(Some(table))
+    }
+
+    /// Compares bytes of a chunk, from `begin` on, with all sums that lie wholly there, and gives the part of them that
+    /// no other sum reaches into; `None` where a sum differs.
+    pub(super) fn check_block(&self, chunk: u16, begin: u64, bytes: &[u8]) -> Result<Option<Range<u64>>> {
+        let mut checked = begin..begin + bytes.len() as u64;
+        if !self.trusted {
+            return Ok(Some(checked));
+        }
+        let held = self.tables.read().unwrap_or_else(PoisonError::into_inner).get(&chunk).cloned();
+        let Some(table) = (if held.is_some() { held } else { self.table(chunk, 0)? }) else { return Ok(Some(checked)) };
+        let len = table.len();
+        for i in table.partition_point(len, |sum| sum.end() <= begin)..len {
+            let Some(sum) = table.get(i).filter(|sum| u64::from(sum.offset) < checked.end) else { break };
+            if u64::from(sum.offset) < begin {
+                checked.start = sum.end().min(checked.end);
+            } else if sum.end() > begin + bytes.len() as u64 {
+                checked.end = u64::from(sum.offset);
+            } else {
+                let at = (u64::from(sum.offset) - begin) as usize;
+                if sum.check(&bytes[at..at + sum.length as usize]).is_err() {
+                    return Ok(None);
+                }
+            }
+        }
+        Ok(Some(checked))
     }
 }

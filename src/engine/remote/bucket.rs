@@ -1,0 +1,360 @@
+//! A folder in object storage: the objects below one URL.
+
+use std::env;
+use std::error::Error as StdError;
+use std::future::Future;
+use std::io::{self, ErrorKind};
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
+use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
+use object_store::http::HttpBuilder;
+use object_store::path::Path;
+use object_store::{
+    BackoffConfig, ClientOptions, GetOptions, GetRange, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt,
+    PutMode, PutOptions, PutPayload, RetryConfig, UpdateVersion,
+};
+use url::Url;
+
+use super::options::RemoteOptions;
+use crate::error::{Error, Result};
+
+/// How often the whole of a request is tried, where what came was cut off. The client tries by itself again where a server
+/// fails.
+const TRIES: u32 = 3;
+/// How often the client tries again.
+const RETRIES: usize = 5;
+
+/// A folder in object storage.
+#[derive(Debug)]
+pub(crate) struct Bucket {
+    store: Arc<dyn ObjectStore>,
+    folder: Path,
+    /// As it is shown: without what could be a secret.
+    url: String,
+    timeout: Duration,
+}
+
+/// Which of an object's versions is meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Version {
+    pub(crate) size: u64,
+    pub(crate) tag: Option<String>,
+    /// Where a server gives no tag, when the object was changed, in milliseconds; 0 where it does not say.
+    pub(crate) modified: i64,
+}
+
+impl Version {
+    fn of(meta: &ObjectMeta) -> Version {
+        let modified = meta.last_modified.timestamp_millis();
+        Version { size: meta.size, tag: meta.e_tag.clone(), modified: if meta.e_tag.is_some() { 0 } else { modified } }
+    }
+
+    /// Whether another version could be told from this one.
+    pub(super) fn is_certain(&self) -> bool {
+        self.tag.is_some() || self.modified != 0
+    }
+
+    /// The tag, where a server can be asked to hold to it: weak ones never match.
+    fn strong(&self) -> Option<String> {
+        self.tag.clone().filter(|tag| !tag.starts_with("W/"))
+    }
+}
+
+/// How an object is put.
+#[derive(Debug, Clone)]
+pub(crate) enum Put {
+    /// Over what may be there.
+    Over,
+    /// Only where nothing is.
+    New,
+    /// Only over that version.
+    Instead(Version),
+}
+
+impl Bucket {
+    /// The folder at a URL; nothing is asked of it yet.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a URL that is none, or of another kind, or that carries a secret.
+    pub(crate) fn new(url: &str, options: &RemoteOptions) -> Result<Bucket> {
+        options.check()?;
+        // What is refused is not repeated: it may be a secret.
+        let invalid = |reason: String| Error::invalid("url", reason);
+        let parsed = Url::parse(url).map_err(|e| invalid(format!("it is no URL: {e}")))?;
+        // Azure's abfss://container@account has no user.
+        let user = !parsed.username().is_empty() && !parsed.scheme().starts_with("abfs");
+        if user || parsed.password().is_some() || parsed.query().is_some() || parsed.fragment().is_some() {
+            let reason =
+                "it carries a user, a query or a fragment, where secrets may be: credentials come from the environment";
+            return Err(invalid(reason.into()));
+        }
+        let shown = url.trim_end_matches('/').to_owned();
+        let root = &parsed[..url::Position::BeforePath];
+        let mut path = parsed.path();
+        let built = |built: object_store::Result<Arc<dyn ObjectStore>>| {
+            built.map_err(|e| Error::io("open", &PathBuf::from(&shown))(told(&e, None)))
+        };
+        let store = match parsed.scheme() {
+            "s3" | "s3a" => built(amazon(root, options).build().map(|store| Arc::new(store) as _))?,
+            "gs" => built(google(root, options).build().map(|store| Arc::new(store) as _))?,
+            "az" | "azure" | "abfs" | "abfss" => built(azure(root, options).build().map(|store| Arc::new(store) as _))?,
+            "http" | "https" => {
+                let client = client(options).with_allow_http(parsed.scheme() == "http");
+                let http = HttpBuilder::new().with_url(root).with_client_options(client).with_retry(retries(options));
+                built(http.build().map(|store| Arc::new(store) as _))?
+            }
+            other => {
+                let reason = format!("{other}:// is not known: s3://, gs://, az://, http://, https:// and file:// are");
+                return Err(invalid(reason));
+            }
+        };
+        path = path.trim_matches('/');
+        let folder = Path::from_url_path(path).map_err(|e| invalid(e.to_string()))?;
+        Ok(Bucket { store, folder, url: shown, timeout: options.timeout })
+    }
+
+    /// A folder of that store, which errors call `url`.
+    #[cfg(test)]
+    pub(crate) fn of(store: Arc<dyn ObjectStore>, folder: &str, url: &str, options: &RemoteOptions) -> Bucket {
+        Bucket { store, folder: Path::from(folder), url: url.into(), timeout: options.timeout }
+    }
+
+    /// The URL, as errors show it.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// What tells the folder from those of other servers.
+    pub(super) fn address(&self) -> String {
+        let servers =
+            ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AZURE_STORAGE_ENDPOINT"].map(env::var);
+        format!("{} {}", self.url, servers.into_iter().filter_map(Result::ok).collect::<Vec<_>>().join(" "))
+    }
+
+    fn path(&self, name: &str) -> Path {
+        self.folder.clone().join(name)
+    }
+
+    /// The version of an object that is there now; `None` where there is none.
+    pub(crate) async fn head(&self, name: &str) -> io::Result<Option<Version>> {
+        let path = self.path(name);
+        match self.within(None, async { self.store.head(&path).await }).await {
+            Ok(meta) => Ok(Some(Version::of(&meta))),
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// The bytes of a range of that version of an object: all of them, or an error.
+    pub(crate) async fn get(&self, name: &str, range: Range<u64>, version: &Version) -> io::Result<Vec<u8>> {
+        let get = async {
+            let mut tried = 0;
+            loop {
+                tried += 1;
+                match self.try_get(name, &range, version).await {
+                    Err(e) if tried < TRIES && told(&e, None).kind() == ErrorKind::UnexpectedEof => {
+                        tokio::time::sleep(Duration::from_millis(100) * tried).await;
+                    }
+                    got => return got,
+                }
+            }
+        };
+        self.within(Some(&range), get).await
+    }
+
+    async fn try_get(&self, name: &str, range: &Range<u64>, version: &Version) -> object_store::Result<Vec<u8>> {
+        let whole = *range == (0..version.size);
+        let asked = GetOptions {
+            if_match: version.strong(),
+            // A server that knows no ranges can still give the whole.
+            range: (!whole).then(|| GetRange::Bounded(range.clone())),
+            ..GetOptions::default()
+        };
+        let generic = |reason: String| object_store::Error::Generic { store: "answer", source: reason.into() };
+        let got = self.store.get_opts(&self.path(name), asked).await?;
+        let found = Version::of(&got.meta);
+        if found != *version {
+            let reason = format!("{} bytes, tag {}", found.size, found.tag.as_deref().unwrap_or("none"));
+            return Err(object_store::Error::Precondition { path: name.into(), source: reason.into() });
+        }
+        if got.range != *range {
+            return Err(generic(format!("the server gave bytes {}..{}", got.range.start, got.range.end)));
+        }
+        let length = range.end - range.start;
+        let mut bytes = Vec::with_capacity(length as usize);
+        let mut body = got.into_stream();
+        while let Some(piece) = body.next().await {
+            let piece = piece?;
+            if bytes.len() + piece.len() > length as usize {
+                return Err(generic(format!("the server gave more than {length} bytes")));
+            }
+            bytes.extend_from_slice(&piece);
+        }
+        if (bytes.len() as u64) < length {
+            return Err(generic(format!("the server gave {} bytes of {length}", bytes.len())));
+        }
+        Ok(bytes)
+    }
+
+    /// Puts a small object.
+    pub(crate) async fn put(&self, name: &str, bytes: Vec<u8>, how: Put) -> io::Result<Version> {
+        let path = self.path(name);
+        let size = bytes.len() as u64;
+        let mode = match how {
+            Put::Over => PutMode::Overwrite,
+            Put::New => PutMode::Create,
+            Put::Instead(version) => PutMode::Update(UpdateVersion { e_tag: version.tag, version: None }),
+        };
+        let put = async { self.store.put_opts(&path, PutPayload::from(bytes), PutOptions::from(mode)).await };
+        let put = self.within(None, put).await?;
+        Ok(Version { size, tag: put.e_tag, modified: 0 })
+    }
+
+    /// Begins an object that is put in parts: it is there when they are completed, and not before.
+    pub(crate) async fn put_parts(&self, name: &str) -> io::Result<Box<dyn MultipartUpload>> {
+        let path = self.path(name);
+        self.within(None, async { self.store.put_multipart(&path).await }).await
+    }
+
+    /// Removes an object, if it is there.
+    pub(crate) async fn delete(&self, name: &str) -> io::Result<()> {
+        let path = self.path(name);
+        match self.within(None, async { self.store.delete(&path).await }).await {
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
+            done => done,
+        }
+    }
+
+    /// Waits for `work`, but not for ever.
+    pub(crate) async fn within<T>(
+        &self,
+        range: Option<&Range<u64>>,
+        work: impl Future<Output = object_store::Result<T>>,
+    ) -> io::Result<T> {
+        match tokio::time::timeout(self.timeout, work).await {
+            Ok(done) => done.map_err(|e| told(&e, range)),
+            Err(_) => Err(io::Error::new(
+                ErrorKind::TimedOut,
+                format!("{}no whole answer came within {:?}", in_range(range), self.timeout),
+            )),
+        }
+    }
+}
+
+fn client(options: &RemoteOptions) -> ClientOptions {
+    let patience = options.timeout.min(Duration::from_secs(30));
+    ClientOptions::new()
+        .with_timeout(patience)
+        .with_read_timeout(patience.min(Duration::from_secs(15)))
+        .with_connect_timeout(patience.min(Duration::from_secs(5)))
+        .with_pool_max_idle_per_host(options.requests)
+}
+
+fn retries(options: &RemoteOptions) -> RetryConfig {
+    let backoff = BackoffConfig { max_backoff: Duration::from_secs(5), ..BackoffConfig::default() };
+    RetryConfig { backoff, max_retries: RETRIES, retry_timeout: options.timeout / 2 }
+}
+
+/// The environment's variables whose names begin with `prefix`, in lower case.
+fn set(prefix: &'static str) -> impl Iterator<Item = (String, String)> {
+    let variables =
+        env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    variables.filter(move |(name, _)| name.starts_with(prefix)).map(|(name, value)| (name.to_ascii_lowercase(), value))
+}
+
+fn amazon(root: &str, options: &RemoteOptions) -> AmazonS3Builder {
+    let mut builder = AmazonS3Builder::new().with_client_options(client(options)).with_retry(retries(options));
+    for (name, value) in set("AWS_") {
+        if name.starts_with("aws_endpoint") && value.starts_with("http://") {
+            builder = builder.with_allow_http(true);
+        }
+        if let Ok(key) = name.parse::<AmazonS3ConfigKey>() {
+            builder = builder.with_config(key, value);
+        }
+    }
+    builder.with_url(root)
+}
+
+fn google(root: &str, options: &RemoteOptions) -> GoogleCloudStorageBuilder {
+    let builder = GoogleCloudStorageBuilder::new().with_client_options(client(options)).with_retry(retries(options));
+    let builder = match env::var("SERVICE_ACCOUNT") {
+        Ok(path) => builder.with_service_account_path(path),
+        Err(_) => builder,
+    };
+    let set = set("GOOGLE_").filter_map(|(name, value)| Some((name.parse::<GoogleConfigKey>().ok()?, value)));
+    set.fold(builder, |builder, (key, value)| builder.with_config(key, value)).with_url(root)
+}
+
+fn azure(root: &str, options: &RemoteOptions) -> MicrosoftAzureBuilder {
+    let builder = MicrosoftAzureBuilder::new().with_client_options(client(options)).with_retry(retries(options));
+    let set = set("AZURE_").filter_map(|(name, value)| Some((name.parse::<AzureConfigKey>().ok()?, value)));
+    set.fold(builder, |builder, (key, value)| builder.with_config(key, value)).with_url(root)
+}
+
+fn in_range(range: Option<&Range<u64>>) -> String {
+    range.map_or(String::new(), |range| format!("bytes {}..{}: ", range.start, range.end))
+}
+
+/// What went wrong, in words. The client's own text is not repeated: it has URLs, and what the server said, and so may have
+/// secrets.
+fn told(error: &object_store::Error, range: Option<&Range<u64>>) -> io::Error {
+    use object_store::Error as E;
+    let text = error.to_string();
+    let status = text
+        .split("status code: ")
+        .nth(1)
+        .map(|rest| rest.chars().take_while(char::is_ascii_digit).collect::<String>());
+    let code = text.split("<Code>").nth(1).and_then(|rest| rest.split("</Code>").next());
+    let code = code.filter(|code| code.len() < 64 && code.chars().all(|c| c.is_ascii_alphanumeric()));
+    let status = status.filter(|status| status.len() == 3);
+    let said = match (&status, code) {
+        (Some(status), Some(code)) => format!(" ({status} {code})"),
+        (Some(status), None) => format!(" ({status})"),
+        (None, Some(code)) => format!(" ({code})"),
+        (None, None) => String::new(),
+    };
+    let (kind, reason) = match error {
+        E::NotFound { .. } => (ErrorKind::NotFound, format!("there is no such object{said}")),
+        E::AlreadyExists { .. } => (ErrorKind::AlreadyExists, format!("it is there already{said}")),
+        E::Precondition { .. } | E::NotModified { .. } => (
+            ErrorKind::StaleNetworkFileHandle,
+            format!("it is another one than before, and was replaced{said}: open it again"),
+        ),
+        E::PermissionDenied { .. } => {
+            (ErrorKind::PermissionDenied, format!("the server refuses{said}: see the credentials in the environment"))
+        }
+        E::Unauthenticated { .. } => {
+            (ErrorKind::PermissionDenied, format!("the server asks for credentials{said}: set them in the environment"))
+        }
+        E::NotSupported { .. } | E::NotImplemented { .. } => {
+            (ErrorKind::Unsupported, format!("the server does not know how to do that: {}", root_cause(error)))
+        }
+        _ => match status.as_deref() {
+            Some("416") => (ErrorKind::InvalidData, format!("the server has no such range{said}")),
+            Some(_) => (ErrorKind::Other, format!("the server fails{said}, also when it is asked again")),
+            None if text.contains("timed out") || text.contains("timeout") => {
+                (ErrorKind::TimedOut, "the server does not answer in time".into())
+            }
+            None => (ErrorKind::UnexpectedEof, root_cause(error)),
+        },
+    };
+    io::Error::new(kind, format!("{}{reason}", in_range(range)))
+}
+
+/// The words of the innermost error, without what may be a URL's query.
+fn root_cause(error: &object_store::Error) -> String {
+    let mut cause: &dyn StdError = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    let text = cause.to_string();
+    let words =
+        text.split_whitespace().filter(|word| !word.contains("://") && !word.contains('?') && !word.contains('='));
+    words.take(40).collect::<Vec<_>>().join(" ")
+}

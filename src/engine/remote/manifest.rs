@@ -1,0 +1,95 @@
+//! What a publisher says of a store: `published.json`, and the end of `meta.zr` that names it.
+//!
+//! Objects are replaced one by one, so that a reader may come in the middle. The table is removed first and put last, and 32
+//! bytes behind its entries (which mean nothing to who does not know them) say which `published.json` it goes with:
+//!
+//! ```text
+//! 0    magic "ZRPUBLSH"
+//! 8    XXH3-128 of published.json
+//! 24   zero
+//! ```
+
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::bucket::Version;
+
+pub(crate) const PUBLISHED: &str = "published.json";
+/// Is there while a store is published: who does, and how far it is.
+pub(crate) const PUBLISHING: &str = "publishing.json";
+pub(crate) const SEAL: usize = 32;
+const MAGIC: [u8; 8] = *b"ZRPUBLSH";
+/// A larger one is refused: that of 4096 chunks has about 1 MiB.
+pub(crate) const MAX_PUBLISHED: u64 = 16 << 20;
+
+/// The objects of a published store, but for `meta.zr` and `published.json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Published {
+    pub(crate) format: String,
+    pub(crate) version: u32,
+    /// XXH3-128 of the header and the entries.
+    pub(crate) table: String,
+    pub(crate) objects: Vec<PublishedObject>,
+}
+
+/// One of them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PublishedObject {
+    pub(crate) name: String,
+    pub(crate) size: u64,
+    /// XXH3-128 of its bytes.
+    pub(crate) hash: String,
+    /// The tag that the server gave it.
+    pub(crate) tag: Option<String>,
+}
+
+impl Published {
+    pub(crate) const FORMAT: &str = "loaderx-published";
+
+    pub(crate) fn new(table: &[u8], objects: Vec<PublishedObject>) -> Published {
+        Published { format: Self::FORMAT.into(), version: 1, table: hash(table), objects }
+    }
+
+    /// What is wrong with it beside that table and these versions of its objects, in that order; `None` where nothing is.
+    ///
+    /// Where every tag is another one, it is a copy of what was published, in another place.
+    pub(super) fn fault(&self, table: &[u8], found: &[Option<Version>]) -> Option<String> {
+        if self.format != Self::FORMAT || self.version != 1 {
+            return Some(format!("{PUBLISHED} is of another kind or version: a newer version of this crate reads it"));
+        }
+        if self.table != hash(table) {
+            return Some("the record table is not the one that was published with these objects".into());
+        }
+        let pairs = || self.objects.iter().zip(found);
+        let differs = |object: &PublishedObject, found: &Version| object.tag.is_some() && object.tag != found.tag;
+        let copied = pairs().all(|(object, found)| found.as_ref().is_some_and(|found| differs(object, found)));
+        pairs().find_map(|(object, found)| match found {
+            None => Some(format!("{} is not there", object.name)),
+            Some(found) if found.size != object.size => {
+                Some(format!("{} has {} bytes, where {} were published", object.name, found.size, object.size))
+            }
+            Some(found) if !copied && differs(object, found) => {
+                Some(format!("{} is another one than was published", object.name))
+            }
+            Some(_) => None,
+        })
+    }
+}
+
+/// XXH3-128, as it stands in the manifest.
+pub(crate) fn hash(bytes: &[u8]) -> String {
+    format!("{:032x}", xxh3_128(bytes))
+}
+
+/// What stands behind a table that goes with a manifest of these bytes.
+pub(crate) fn seal(published: &[u8]) -> [u8; SEAL] {
+    let mut seal = [0; SEAL];
+    seal[..8].copy_from_slice(&MAGIC);
+    seal[8..24].copy_from_slice(&xxh3_128(published).to_le_bytes());
+    seal
+}
+
+/// Whether there is a seal, which [`seal`] of the manifest must then equal.
+pub(super) fn is_seal(bytes: &[u8]) -> bool {
+    bytes.len() == SEAL && bytes.starts_with(&MAGIC)
+}

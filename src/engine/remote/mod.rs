@@ -1,0 +1,16 @@
+//! Stores in object storage, read through a cache on the local disk. The only asynchronous code of the crate; it runs on
+//! threads of its own.
+
+mod blocks;
+mod bucket;
+mod cache;
+mod disk;
+mod manifest;
+mod options;
+mod runtime;
+
+pub(crate) use bucket::{Bucket, Put, Version};
+pub(crate) use disk::open;
+pub(crate) use manifest::{PUBLISHED, PUBLISHING, Published, PublishedObject, hash, seal};
+pub use options::RemoteOptions;
+pub(crate) use runtime::wait;

@@ -1,0 +1,40 @@
+//! The threads on which requests are waited for.
+
+use std::future::Future;
+use std::io;
+use std::sync::OnceLock;
+
+use crossbeam_channel::bounded;
+use tokio::runtime::{Builder, Runtime};
+
+/// How many threads move bytes. They wait most of the time.
+const THREADS: usize = 2;
+
+fn runtime() -> io::Result<&'static Runtime> {
+    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+    if let Some(runtime) = RUNTIME.get() {
+        return Ok(runtime);
+    }
+    // A program that has chosen a provider of its own keeps it.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let made =
+        Builder::new_multi_thread().worker_threads(THREADS).thread_name("loaderx-remote").enable_all().build()?;
+    // Where another thread was faster, this one is dropped unused.
+    Ok(RUNTIME.get_or_init(|| made))
+}
+
+/// Begins `work`, without waiting for it.
+pub(super) fn begin(work: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
+    runtime()?.spawn(work);
+    Ok(())
+}
+
+/// Waits for `work`, which runs on threads of its own: the caller may be on a thread of another runtime, where waiting for a
+/// future is forbidden.
+pub(crate) fn wait<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> io::Result<T> {
+    let (done, result) = bounded(1);
+    runtime()?.spawn(async move {
+        let _ = done.send(work.await);
+    });
+    result.recv().map_err(|_| io::Error::other("a request has panicked"))
+}
