@@ -15,6 +15,8 @@ mod golden;
 mod identity;
 mod interop;
 mod processes;
+#[cfg(feature = "remote")]
+mod remote;
 mod rooms;
 mod sizes;
 mod stress;

@@ -171,6 +171,14 @@ impl Blocks {
         Ok(())
     }
 
+    /// Brings one block by itself.
+    fn again(&self, id: BlockId) -> Result<Came> {
+        let (waits, near) = self.begin(&[id])?;
+        let near = || near.get(id).map(|block| Came { block: Arc::clone(block), fetched: false });
+        let gone = || Error::io("read", &self.0.folder)(io::ErrorKind::NotFound.into());
+        waits.into_iter().next().map_or_else(|| near().ok_or_else(gone), |(_, pending, _)| pending.wait())
+    }
+
     /// Begins what is not near and not on its way. Gives what has to be waited for, whether it was begun here, and what is
     /// near meanwhile.
     fn begin(&self, blocks: &[BlockId]) -> Result<(Vec<(BlockId, Arc<Pending>, bool)>, Arc<Near>)> {
@@ -224,7 +232,11 @@ impl Far for Blocks {
         } else {
             let mut near = Near::clone(&near);
             for (id, pending, mine) in waits {
-                let came = pending.wait()?;
+                let came = match pending.wait() {
+                    // It was asked for together with others, of which another one may have failed.
+                    Err(_) if !mine => self.again(id)?,
+                    came => came?,
+                };
                 misses += u64::from(mine && came.fetched);
                 near.set(id, Some(came.block));
             }

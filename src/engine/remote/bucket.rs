@@ -22,6 +22,7 @@ use object_store::{
 use url::Url;
 
 use super::options::RemoteOptions;
+use super::runtime::choose_provider;
 use crate::error::{Error, Result};
 
 /// How often the whole of a request is tried, where what came was cut off. The client tries by itself again where a server
@@ -95,6 +96,7 @@ impl Bucket {
             return Err(invalid(reason.into()));
         }
         let shown = url.trim_end_matches('/').to_owned();
+        choose_provider();
         let root = &parsed[..url::Position::BeforePath];
         let mut path = parsed.path();
         let built = |built: object_store::Result<Arc<dyn ObjectStore>>| {
@@ -248,17 +250,18 @@ impl Bucket {
 }
 
 fn client(options: &RemoteOptions) -> ClientOptions {
-    let patience = options.timeout.min(Duration::from_secs(30));
+    // So that there is time to ask again.
+    let part = options.timeout / 8;
     ClientOptions::new()
-        .with_timeout(patience)
-        .with_read_timeout(patience.min(Duration::from_secs(15)))
-        .with_connect_timeout(patience.min(Duration::from_secs(5)))
+        .with_timeout(options.timeout / 2)
+        .with_read_timeout(part.min(Duration::from_secs(10)))
+        .with_connect_timeout(part.min(Duration::from_secs(5)))
         .with_pool_max_idle_per_host(options.requests)
 }
 
 fn retries(options: &RemoteOptions) -> RetryConfig {
     let backoff = BackoffConfig { max_backoff: Duration::from_secs(5), ..BackoffConfig::default() };
-    RetryConfig { backoff, max_retries: RETRIES, retry_timeout: options.timeout / 2 }
+    RetryConfig { backoff, max_retries: RETRIES, retry_timeout: options.timeout * 3 / 4 }
 }
 
 /// The environment's variables whose names begin with `prefix`, in lower case.
@@ -332,6 +335,10 @@ fn told(error: &object_store::Error, range: Option<&Range<u64>>) -> io::Error {
         E::Unauthenticated { .. } => {
             (ErrorKind::PermissionDenied, format!("the server asks for credentials{said}: set them in the environment"))
         }
+        E::NotSupported { .. } if text.contains("Range request") => (
+            ErrorKind::Unsupported,
+            "the server sends whole objects alone, and no ranges of bytes: use one that does".into(),
+        ),
         E::NotSupported { .. } | E::NotImplemented { .. } => {
             (ErrorKind::Unsupported, format!("the server does not know how to do that: {}", root_cause(error)))
         }

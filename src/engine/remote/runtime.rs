@@ -10,13 +10,16 @@ use tokio::runtime::{Builder, Runtime};
 /// How many threads move bytes. They wait most of the time.
 const THREADS: usize = 2;
 
+/// Chooses who does the cryptography. A program that has chosen keeps its own.
+pub(super) fn choose_provider() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
 fn runtime() -> io::Result<&'static Runtime> {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
     if let Some(runtime) = RUNTIME.get() {
         return Ok(runtime);
     }
-    // A program that has chosen a provider of its own keeps it.
-    let _ = rustls::crypto::ring::default_provider().install_default();
     let made =
         Builder::new_multi_thread().worker_threads(THREADS).thread_name("loaderx-remote").enable_all().build()?;
     // Where another thread was faster, this one is dropped unused.

@@ -68,10 +68,12 @@ impl Near {
 
     /// The blocks that an entry's bytes lie in.
     pub(super) fn blocks_of(&self, entry: &Entry) -> impl Iterator<Item = BlockId> + use<> {
-        let (begin, end) = (u64::from(entry.offset), entry.end());
-        let range = if begin == end { 0..0 } else { begin >> self.shift..((end - 1) >> self.shift) + 1 };
-        let chunk = entry.chunk;
-        // An entry that claims to end past the chunk has blocks that are not there.
+        self.blocks_in(entry.chunk, u64::from(entry.offset)..entry.end())
+    }
+
+    /// The blocks that a part of a chunk lies in, which may not all be there.
+    pub(super) fn blocks_in(&self, chunk: u16, part: Range<u64>) -> impl Iterator<Item = BlockId> + use<> {
+        let range = if part.is_empty() { 0..0 } else { part.start >> self.shift..((part.end - 1) >> self.shift) + 1 };
         range.map(move |number| BlockId { chunk, number: number as u32 })
     }
 

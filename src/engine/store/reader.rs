@@ -458,9 +458,13 @@ impl<'a> Reader<'a> {
         out: &mut [MaybeUninit<u8>],
         mut error: Error,
     ) -> Result<()> {
+        let entry = &located.entry;
+        // A sum may cover its neighbours too.
+        let sum = if entry.tag == tag::RAW { away.sums.find(entry)? } else { None };
+        let part = sum.map_or(u64::from(entry.offset)..entry.end(), |sum| u64::from(sum.offset)..sum.end());
         loop {
             let mut renewed = false;
-            for id in away.near.blocks_of(&located.entry) {
+            for id in away.near.blocks_in(entry.chunk, part.clone()) {
                 renewed |= away.far.renew(id)?.is_some();
             }
             if !renewed {
