@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::journal::{self, Journal, MAX_JOURNAL};
-use crate::data::{Disk, LockGuard, LockKind, OsDisk, create_dirs, read_small, replace, unfinished};
+use crate::data::{Disk, LockGuard, LockKind, OsDisk, create_dirs, read_small, refuse_url, replace, unfinished};
 use crate::error::{Error, Result};
 use crate::events::event;
 
@@ -222,6 +222,7 @@ fn is_an_imports(disk: &dyn Disk, path: &Path) -> Result<bool> {
 }
 
 pub(super) fn refuse_existing(disk: &dyn Disk, path: &Path) -> Result<()> {
+    refuse_url(path)?;
     if disk.exists(path) { Err(Error::Exists { path: path.to_path_buf() }) } else { Ok(()) }
 }
 

@@ -33,7 +33,7 @@ pub use shape::Shape;
 // The store's limits and the disk, for the rooms that import this one and not the engine.
 pub(crate) use crate::engine::store::{
     Disk, LockGuard, LockKind, MAX_RECORDS, MAX_SAMPLE_BYTES, MAX_SAMPLES, OsDisk, RECORD_LIMIT, create_dirs,
-    read_small, replace, unfinished,
+    read_small, refuse_url, replace, unfinished,
 };
 #[cfg(test)]
 pub(crate) use crate::engine::store::{Fault, SimDisk};

@@ -7,22 +7,25 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What a room may name beside itself. The longest name that fits a module is its room; each adapter is one.
-const ROOMS: [(&str, &[&str]); 9] = [
+const ROOMS: [(&str, &[&str]); 10] = [
     ("error", &[]),
     ("events", &[]),
     ("engine", &["error", "events"]),
-    ("engine::store", &["error", "events"]),
+    ("engine::store", &["engine::remote", "error", "events"]),
+    ("engine::remote", &["engine::store", "error", "events"]),
     ("engine::sampler", &["error"]),
-    ("data", &["engine::store", "error"]),
+    ("data", &["engine::store", "engine::remote::RemoteOptions", "error"]),
     ("loader", &["data", "engine::sampler", "engine::store::unsplit", "error", "events"]),
     ("adapters", &["data", "loader", "error"]),
     ("convert", &["data", "error", "events"]),
 ];
 
 /// Crates that stay in one place.
-const CRATES: [(&str, &str); 9] = [
+const CRATES: [(&str, &str); 11] = [
     ("memmap2", "src/engine/store/"),
     ("zstd", "src/engine/store/"),
+    ("object_store", "src/engine/remote/"),
+    ("tokio", "src/engine/remote/"),
     ("safetensors", "src/convert/"),
     ("zip", "src/convert/"),
     ("ndarray", "src/adapters/ndarray.rs"),

@@ -13,7 +13,7 @@ use tokio::task::spawn_blocking;
 
 use super::super::store::{Block, BlockId, Far, Map, Near, RemoteStats};
 use super::bucket::{Bucket, Version};
-use super::cache::{Cache, Claim};
+use super::cache::{Cache, Claim, Writer};
 use super::options::RemoteOptions;
 use super::runtime::begin;
 use crate::error::{Error, Result};
@@ -204,7 +204,7 @@ impl Blocks {
         };
         touched.iter().for_each(|&id| self.0.cache.touch(&self.0.path(id)));
         for run in runs(&mine, self.0.block_bytes) {
-            let fetch = Fetch { inner: Arc::clone(&self.0), left: run.iter().copied().collect() };
+            let fetch = Fetch { inner: Arc::clone(&self.0), left: run.to_vec(), unkept: HashSet::new() };
             begin(fetch.run()).map_err(Error::io("start a request to", &self.0.folder))?;
         }
         Ok((waits, near))
@@ -425,6 +425,8 @@ fn runs(ids: &[BlockId], block_bytes: u64) -> impl Iterator<Item = &[BlockId]> {
 struct Fetch {
     inner: Arc<Inner>,
     left: Vec<BlockId>,
+    /// Those that the cache could not be written for.
+    unkept: HashSet<BlockId>,
 }
 
 impl Drop for Fetch {
@@ -439,19 +441,16 @@ impl Drop for Fetch {
 impl Fetch {
     async fn run(mut self) {
         let deadline = Instant::now() + self.inner.timeout;
-        loop {
+        while !self.left.is_empty() {
             self.load().await;
-            let (claimed, others) = self.claim(Instant::now() > deadline).await;
-            for run in runs(&claimed.iter().map(|(id, _)| *id).collect::<Vec<_>>(), self.inner.block_bytes) {
-                self.get(run, &claimed).await;
+            let (ids, mut claims, others) = self.claim(Instant::now() > deadline).await;
+            for run in runs(&ids, self.inner.block_bytes) {
+                self.get(run, &mut claims).await;
             }
-            for claim in claimed.into_iter().filter(|(id, _)| self.left.contains(id)).filter_map(|(_, claim)| claim) {
-                self.inner.cache.give_up(claim);
+            claims.into_values().for_each(|claim| self.inner.cache.give_up(claim));
+            if others {
+                tokio::time::sleep(POLL).await;
             }
-            if !others {
-                return;
-            }
-            tokio::time::sleep(POLL).await;
         }
     }
 
@@ -470,68 +469,141 @@ impl Fetch {
         }
     }
 
-    /// Claims what is left, and says whether other processes are at work on some of it. Where there is no place for a block
-    /// in the cache, or `late`, it is fetched without a claim.
-    async fn claim(&self, late: bool) -> (Vec<(BlockId, Option<Claim>)>, bool) {
-        let (inner, left) = (Arc::clone(&self.inner), self.left.clone());
+    /// What is to be fetched of what is left, the claims to write it, and whether other processes are at work on some of it.
+    /// What has no place in the cache is fetched without a claim, and so is what others take too long for.
+    async fn claim(&self, late: bool) -> (Vec<BlockId>, HashMap<BlockId, Claim>, bool) {
+        let (inner, left, unkept) = (Arc::clone(&self.inner), self.left.clone(), self.unkept.clone());
         let claim = move || {
-            let (mut claimed, mut others) = (Vec::new(), false);
+            let (mut ids, mut claims, mut others) = (Vec::new(), HashMap::new(), false);
             for id in left {
-                match inner.cache.claim(&inner.path(id)) {
-                    Ok(Some(claim)) => claimed.push((id, Some(claim))),
-                    Ok(None) if !late => others = true,
-                    _ => claimed.push((id, None)),
+                let claimed = if unkept.contains(&id) { Ok(None) } else { inner.cache.claim(&inner.path(id)) };
+                match claimed {
+                    Ok(None) if !late && !unkept.contains(&id) => {
+                        others = true;
+                        continue;
+                    }
+                    Ok(Some(claim)) => _ = claims.insert(id, claim),
+                    _ => {}
                 }
+                ids.push(id);
             }
-            (claimed, others)
+            (ids, claims, others)
         };
         spawn_blocking(claim).await.unwrap_or_default()
     }
 
-    /// Fetches neighbouring blocks with one request.
-    async fn get(&mut self, run: &[BlockId], claimed: &[(BlockId, Option<Claim>)]) {
+    /// Fetches neighbouring blocks with one request, and hands each out when it is whole.
+    async fn get(&mut self, run: &[BlockId], claims: &mut HashMap<BlockId, Claim>) {
         let inner = Arc::clone(&self.inner);
         let object = inner.chunks.get(usize::from(run[0].chunk)).and_then(Option::as_ref);
         let (Some(object), Some(first), Some(last)) = (object, inner.range(run[0]), inner.range(run[run.len() - 1]))
         else {
             return;
         };
+        let mut coming = Coming { inner: &inner, fetch: self, claims, blocks: run.iter(), block: None };
         let got = {
             let _slot = inner.slots.acquire().await;
-            inner.bucket.get(&object.name, first.start..last.end, &object.version).await
+            let take = |bytes: &[u8]| coming.take(bytes);
+            inner.bucket.get_into(&object.name, first.start..last.end, &object.version, take).await
         };
+        drop(coming);
         match got {
-            Ok(bytes) => {
+            Ok(()) => {
                 inner.requests.fetch_add(1, Ordering::Relaxed);
-                inner.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-                for &id in run {
-                    let claim =
-                        claimed.iter().find(|(claimed, _)| *claimed == id).and_then(|(_, claim)| claim.as_ref());
-                    let begin = (self.inner.range(id).map_or(0, |range| range.start) - first.start) as usize;
-                    self.keep(id, claim, &bytes[begin..begin + inner.len(id) as usize]);
-                }
+                inner.bytes.fetch_add(last.end - first.start, Ordering::Relaxed);
             }
             Err(e) => {
                 let error = Error::io("read", &inner.folder.join(&object.name))(e);
-                run.iter().for_each(|&id| inner.failed(id, error.clone()));
+                for &id in run.iter().filter(|id| self.left.contains(id)) {
+                    inner.failed(id, error.clone());
+                }
+                self.left.retain(|left| !run.contains(left));
             }
         }
-        self.left.retain(|left| !run.contains(left));
+    }
+}
+
+/// The blocks of an answer that is coming.
+struct Coming<'a> {
+    inner: &'a Inner,
+    fetch: &'a mut Fetch,
+    claims: &'a mut HashMap<BlockId, Claim>,
+    blocks: std::slice::Iter<'a, BlockId>,
+    block: Option<Partial<'a>>,
+}
+
+/// A block of which not all has come.
+struct Partial<'a> {
+    id: BlockId,
+    left: u64,
+    place: Place<'a>,
+}
+
+enum Place<'a> {
+    Cache(Writer<'a>),
+    /// For those who wait for it, and no longer: the cache has no room.
+    Memory(Vec<u8>),
+    /// Writing it failed: it has to be fetched again.
+    Nowhere,
+}
+
+impl<'a> Coming<'a> {
+    fn take(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let Some(mut block) = self.block.take().or_else(|| self.next()) else { return };
+            let (here, rest) = bytes.split_at((block.left.min(bytes.len() as u64)) as usize);
+            let held = match &mut block.place {
+                Place::Cache(writer) => writer.push(here).is_ok(),
+                Place::Memory(bytes) => {
+                    bytes.extend_from_slice(here);
+                    true
+                }
+                Place::Nowhere => true,
+            };
+            if !held {
+                block.place = Place::Nowhere;
+            }
+            block.left -= here.len() as u64;
+            if block.left == 0 {
+                self.finish(block)
+            } else {
+                self.block = Some(block)
+            }
+            bytes = rest;
+        }
     }
 
-    /// Puts a block into the cache, if there is a place for it, and hands it out.
-    fn keep(&self, id: BlockId, claim: Option<&Claim>, bytes: &[u8]) {
-        let stored = claim.map(|claim| self.inner.cache.store(claim, bytes));
-        match stored {
-            Some(Ok((map, removed))) => {
-                self.inner.came(id, map, true, true);
+    /// The next block, of which nothing has come.
+    fn next(&mut self) -> Option<Partial<'a>> {
+        let &id = self.blocks.next()?;
+        let left = self.inner.len(id);
+        let place = match self.claims.remove(&id).map(|claim| self.inner.cache.write(claim, left)) {
+            Some(Ok((writer, removed))) => {
                 self.inner.forget(&removed);
+                Place::Cache(writer)
             }
-            // The cache has no room: the block is there for those who wait, and no longer.
-            _ => match Map::of_bytes(bytes) {
-                Ok(map) => self.inner.came(id, map, true, false),
-                Err(e) => self.inner.failed(id, Error::io("hold a block of", &self.inner.folder)(e)),
-            },
+            _ => Place::Memory(Vec::with_capacity(left as usize)),
+        };
+        Some(Partial { id, left, place })
+    }
+
+    /// Hands out a block that is whole.
+    fn finish(&mut self, block: Partial<'a>) {
+        let id = block.id;
+        let (map, kept) = match block.place {
+            Place::Cache(writer) => (writer.finish(), true),
+            Place::Memory(bytes) => (Map::of_bytes(&bytes), false),
+            Place::Nowhere => (Err(io::ErrorKind::StorageFull.into()), true),
+        };
+        match map {
+            Ok(map) => self.inner.came(id, map, true, kept),
+            // In memory there may be room.
+            Err(_) if kept => {
+                self.fetch.unkept.insert(id);
+                return;
+            }
+            Err(e) => self.inner.failed(id, Error::io("hold a block of", &self.inner.folder)(e)),
         }
+        self.fetch.left.retain(|&left| left != id);
     }
 }

@@ -155,27 +155,46 @@ impl Bucket {
 
     /// The bytes of a range of that version of an object: all of them, or an error.
     pub(crate) async fn get(&self, name: &str, range: Range<u64>, version: &Version) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::with_capacity((range.end - range.start) as usize);
+        self.get_into(name, range, version, |piece| bytes.extend_from_slice(piece)).await?;
+        Ok(bytes)
+    }
+
+    /// The same a piece at a time, in order. What was cut off is asked for from there on.
+    pub(super) async fn get_into(
+        &self,
+        name: &str,
+        range: Range<u64>,
+        version: &Version,
+        mut take: impl FnMut(&[u8]),
+    ) -> io::Result<()> {
         let get = async {
-            let mut tried = 0;
-            loop {
+            let (mut left, mut tried) = (range.clone(), 0);
+            while let Err(e) = self.try_get(name, &mut left, version, &mut take).await {
                 tried += 1;
-                match self.try_get(name, &range, version).await {
-                    Err(e) if tried < TRIES && told(&e, None).kind() == ErrorKind::UnexpectedEof => {
-                        tokio::time::sleep(Duration::from_millis(100) * tried).await;
-                    }
-                    got => return got,
+                if tried == TRIES || told(&e, None).kind() != ErrorKind::UnexpectedEof {
+                    return Err(e);
                 }
+                tokio::time::sleep(Duration::from_millis(100) * tried).await;
             }
+            Ok(())
         };
         self.within(Some(&range), get).await
     }
 
-    async fn try_get(&self, name: &str, range: &Range<u64>, version: &Version) -> object_store::Result<Vec<u8>> {
-        let whole = *range == (0..version.size);
+    /// Takes what comes off the begin of `left`.
+    async fn try_get(
+        &self,
+        name: &str,
+        left: &mut Range<u64>,
+        version: &Version,
+        take: &mut impl FnMut(&[u8]),
+    ) -> object_store::Result<()> {
+        let whole = *left == (0..version.size);
         let asked = GetOptions {
             if_match: version.strong(),
             // A server that knows no ranges can still give the whole.
-            range: (!whole).then(|| GetRange::Bounded(range.clone())),
+            range: (!whole).then(|| GetRange::Bounded(left.clone())),
             ..GetOptions::default()
         };
         let generic = |reason: String| object_store::Error::Generic { store: "answer", source: reason.into() };
@@ -185,23 +204,23 @@ impl Bucket {
             let reason = format!("{} bytes, tag {}", found.size, found.tag.as_deref().unwrap_or("none"));
             return Err(object_store::Error::Precondition { path: name.into(), source: reason.into() });
         }
-        if got.range != *range {
+        if got.range != *left {
             return Err(generic(format!("the server gave bytes {}..{}", got.range.start, got.range.end)));
         }
-        let length = range.end - range.start;
-        let mut bytes = Vec::with_capacity(length as usize);
         let mut body = got.into_stream();
         while let Some(piece) = body.next().await {
             let piece = piece?;
-            if bytes.len() + piece.len() > length as usize {
-                return Err(generic(format!("the server gave more than {length} bytes")));
+            if piece.len() as u64 > left.end - left.start {
+                return Err(generic(format!("the server gave more than was asked for, {} bytes", left.end)));
             }
-            bytes.extend_from_slice(&piece);
+            take(&piece);
+            left.start += piece.len() as u64;
         }
-        if (bytes.len() as u64) < length {
-            return Err(generic(format!("the server gave {} bytes of {length}", bytes.len())));
+        if left.is_empty() {
+            Ok(())
+        } else {
+            Err(generic(format!("the server gave nothing from byte {} on", left.start)))
         }
-        Ok(bytes)
     }
 
     /// Puts a small object.

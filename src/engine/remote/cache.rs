@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use xxhash_rust::xxh3::xxh3_128;
+use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 use super::super::store::Map;
 use crate::error::{Error, Result};
@@ -67,12 +67,12 @@ impl Cache {
     pub(super) fn load(&self, path: &Path, len: u64) -> Option<Map> {
         let mut file = File::open(path).ok()?;
         let whole = || {
-            let map = Map::of_first(&file, len)?;
+            let map = Map::of_block(&file, len)?;
             let mut trailer = [0; TRAILER as usize];
             (&file).seek(SeekFrom::Start(len))?;
             (&file).read_exact(&mut trailer)?;
             let found = file.metadata()?.len() == len + TRAILER;
-            let matches = map.with_frame(0, len as usize, |bytes| self::trailer(bytes) == trailer);
+            let matches = map.with_frame(0, len as usize, |bytes| self::trailer(len, xxh3_128(bytes)) == trailer);
             io::Result::Ok((found && (matches == Some(true) || len == 0)).then_some(map))
         };
         match whole() {
@@ -124,21 +124,14 @@ impl Cache {
         }
     }
 
-    /// Writes a piece that was claimed. Gives it mapped, and the pieces that were removed for it.
-    pub(super) fn store(&self, claim: &Claim, bytes: &[u8]) -> io::Result<(Map, HashSet<PathBuf>)> {
-        let size = bytes.len() as u64 + TRAILER;
+    /// Writes a piece of `len` bytes that was claimed, and makes room for it. Gives the pieces that were removed for that.
+    pub(super) fn write(&self, claim: Claim, len: u64) -> io::Result<(Writer<'_>, HashSet<PathBuf>)> {
+        let size = len + TRAILER;
         // Its room is taken before it is, so that others see it.
         claim.file.set_len(size)?;
         let removed = self.make_room(size)?;
-        let mut file = &claim.file;
-        let written = file.rewind().and_then(|()| file.write_all(bytes)).and_then(|()| file.write_all(&trailer(bytes)));
-        let named = written.and_then(|()| fs::rename(&claim.part, &claim.path));
-        if let Err(e) = named {
-            let _ = fs::remove_file(&claim.part);
-            self.change_total(|total| total.saturating_sub(size))?;
-            return Err(e);
-        }
-        Ok((Map::of_first(&claim.file, bytes.len() as u64)?, removed))
+        (&claim.file).rewind()?;
+        Ok((Writer { cache: self, claim: Some(claim), len, hash: Xxh3::new() }, removed))
     }
 
     /// Gives a claim up.
@@ -223,11 +216,46 @@ impl Cache {
     }
 }
 
+/// A piece that is being written. Where it is dropped before it is whole, nothing is left of it.
+pub(super) struct Writer<'a> {
+    cache: &'a Cache,
+    claim: Option<Claim>,
+    len: u64,
+    hash: Xxh3,
+}
+
+impl Writer<'_> {
+    /// The next bytes.
+    pub(super) fn push(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.hash.update(bytes);
+        self.claim.as_ref().map_or(Ok(()), |claim| (&claim.file).write_all(bytes))
+    }
+
+    /// The piece, which is whole.
+    pub(super) fn finish(mut self) -> io::Result<Map> {
+        let Some(claim) = &self.claim else { return Err(ErrorKind::NotFound.into()) };
+        (&claim.file).write_all(&trailer(self.len, self.hash.digest128()))?;
+        let map = Map::of_block(&claim.file, self.len)?;
+        fs::rename(&claim.part, &claim.path)?;
+        self.claim = None;
+        Ok(map)
+    }
+}
+
+impl Drop for Writer<'_> {
+    fn drop(&mut self) {
+        if let Some(claim) = self.claim.take() {
+            self.cache.give_up(claim);
+            let _ = self.cache.change_total(|total| total.saturating_sub(self.len + TRAILER));
+        }
+    }
+}
+
 /// What stands behind the bytes of a piece.
-fn trailer(bytes: &[u8]) -> [u8; TRAILER as usize] {
+fn trailer(len: u64, hash: u128) -> [u8; TRAILER as usize] {
     let mut trailer = [0; TRAILER as usize];
-    trailer[..8].copy_from_slice(&(bytes.len() as u64).to_le_bytes());
-    trailer[8..24].copy_from_slice(&xxh3_128(bytes).to_le_bytes());
+    trailer[..8].copy_from_slice(&len.to_le_bytes());
+    trailer[8..24].copy_from_slice(&hash.to_le_bytes());
     trailer[24..].copy_from_slice(&MAGIC);
     trailer
 }

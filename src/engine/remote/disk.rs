@@ -239,6 +239,15 @@ async fn whole(bucket: &Bucket, cache: &Cache, object: &Object, len: u64, reques
     if let Some(map) = cache.load(&path, len) {
         return Ok(SmallFile { path, map });
     }
+    let stored = |bytes: &[u8]| match cache.claim(&path)? {
+        Some(claim) => {
+            let (mut writer, _) = cache.write(claim, len)?;
+            writer.push(bytes)?;
+            writer.finish().map(Some)
+        }
+        // Another process has written it, or does just now.
+        None => Ok(cache.load(&path, len)),
+    };
     let pieces = (0..len).step_by(PIECE as usize).map(|begin| begin..len.min(begin + PIECE));
     let asked: Vec<_> = pieces.map(|range| bucket.get(&object.name, range, &object.version)).collect();
     let mut bytes = Vec::new();
@@ -246,12 +255,7 @@ async fn whole(bucket: &Bucket, cache: &Cache, object: &Object, len: u64, reques
     while let Some(piece) = got.try_next().await? {
         bytes.extend_from_slice(&piece);
     }
-    let stored = match cache.claim(&path)? {
-        Some(claim) => cache.store(&claim, &bytes).map(|(map, _)| Some(map))?,
-        // Another process has written it, or does just now.
-        None => cache.load(&path, len),
-    };
-    let map = stored.map_or_else(|| Map::of_bytes(&bytes), Ok)?;
+    let map = stored(&bytes)?.map_or_else(|| Map::of_bytes(&bytes), Ok)?;
     Ok(SmallFile { path, map })
 }
 

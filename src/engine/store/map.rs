@@ -48,6 +48,16 @@ impl Map {
         Ok(Map { raw: Some(MmapOptions::new().len(len).map_raw_read_only(file)?) })
     }
 
+    /// The same of a file that is in memory, or will be read at once.
+    #[cfg(feature = "remote")]
+    pub(crate) fn of_block(file: &File, len: u64) -> io::Result<Map> {
+        if len == 0 || file.metadata()?.len() < len {
+            return Map::of_first(file, len);
+        }
+        let len = usize::try_from(len).map_err(io::Error::other)?;
+        Ok(Map { raw: Some(MmapOptions::new().len(len).populate().map_raw_read_only(file)?) })
+    }
+
     /// Bytes that no file has.
     #[cfg(any(feature = "remote", test))]
     pub(crate) fn of_bytes(bytes: &[u8]) -> io::Result<Map> {

@@ -25,7 +25,7 @@ mod slot;
 mod sums;
 #[cfg(test)]
 mod tests;
-pub(crate) mod url;
+mod url;
 mod verify;
 
 pub use codec::{Codec, DictSize};
@@ -46,4 +46,5 @@ pub(crate) use options::create_dirs;
 pub use options::{ReadMode, StoreOptions, Verify};
 #[cfg(test)]
 pub(crate) use sim::{Fault, SimDisk};
+pub(crate) use url::refuse_url;
 pub use verify::Verification;

@@ -17,6 +17,15 @@ pub(crate) fn is_file(url: &str) -> bool {
     url.get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case("file://"))
 }
 
+/// Refuses a URL as the place of something that is made.
+pub(crate) fn refuse_url(path: &Path) -> Result<()> {
+    match of(path) {
+        None => Ok(()),
+        Some(url) if is_file(url) => Err(Error::unsupported(path, "a URL here", "give the path")),
+        Some(_) => local(path).map(drop),
+    }
+}
+
 /// The path on this disk that a path, which may be a file:// URL, means.
 ///
 /// # Errors
@@ -60,6 +69,7 @@ mod tests {
         for path in ["store", "/a/b", "a:b", "://a", "1x://a", "C://a", "./s3:/a"] {
             assert_eq!(of(Path::new(path)), None, "{path}");
             assert_eq!(local(Path::new(path)).unwrap(), Path::new(path));
+            assert!(refuse_url(Path::new(path)).is_ok());
         }
     }
 
@@ -67,6 +77,7 @@ mod tests {
     fn a_url_is_no_place_to_write_to_and_what_may_be_a_secret_is_not_repeated() {
         let error = local(Path::new("https://host/store?sig=SECRET")).unwrap_err().to_string();
         assert!(error.contains("https://host/store") && !error.contains("SECRET"), "{error}");
+        assert!(matches!(refuse_url(Path::new("file:///a")), Err(Error::Unsupported { .. })));
         let file = local(Path::new("file:///a%20b/c"));
         if cfg!(feature = "remote") {
             assert_eq!(file.unwrap(), Path::new("/a b/c"));

@@ -247,7 +247,7 @@ fn what_a_server_does_wrong_for_ever_is_an_error_that_says_which_bytes_of_which_
         assert!(matches!(error, Error::Io { .. }), "{text}");
         let asked = place.server.seen_chunks().len();
         if matches!(answer, Answer::Status(403 | 404 | 416) | Answer::Retagged) {
-            assert_eq!(asked, 1, "{answer:?} was asked for {asked} times");
+            assert!(asked <= 1, "{answer:?} was asked for {asked} times");
         }
         // The next gather asks anew.
         place.server.answers(|_| Answer::Right);
