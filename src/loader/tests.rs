@@ -485,7 +485,7 @@ proptest! {
     fn a_pass_gives_each_record_once(
         len in 1u64..=150,
         share in 1u64..=9,
-        world in 1u64..=5,
+        world in 1u64..=8,
         shuffle in prop::option::of(0u64..1000),
         workers in 0usize..=3,
         seed: u64,
