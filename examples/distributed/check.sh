@@ -7,7 +7,7 @@ set -euo pipefail
 program=$1 place=$2
 here=$(dirname "${BASH_SOURCE[0]}")
 folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
+trap '[ -n "${KEEP:-}" ] || rm -rf "$folder"' EXIT
 export LOADERX_CACHE=$folder/cache
 steps=60
 
@@ -17,7 +17,7 @@ union() {
     local rank
     for rank in "$folder/$1"/*.txt; do
         awk -v rank="$(basename "$rank" .txt)" '{ seen[$1] = $0 } END { for (step in seen) print rank, seen[step] }' "$rank"
-    done | sort -k2,2n -k1,1n | awk '{ if ($2 != step) { if (NR > 1) print ""; step = $2; printf "%s", $2 }
+    done | sort -k2,2n -k1,1n | awk 'BEGIN { step = -1 } { if ($2 != step) { if (NR > 1) print ""; step = $2; printf "%s", $2 }
         for (i = 3; i <= NF; i++) printf " %s", $i } END { print "" }'
 }
 # NAME LAUNCHER...: a run, whose weights are printed.
@@ -50,7 +50,6 @@ killed() { "$here/launch.sh" "$1" "$program" --data "$place" --checkpoint "$fold
 if killed 4 --steps $steps --die-at 37; then fail "a rank died, and nobody noticed"; fi
 killed 2 --steps 50
 killed 8 --steps $steps | tee "$folder/killed.out"
-mkdir "$folder/killed"
 # What was seen before step 30, from there to 50, and from there on, each in the order of its ranks.
 part() { union "$1" | awk -v from="$2" -v to="$3" '$1 >= from && $1 < to'; }
 cmp <(part killed4 0 30; part killed2 30 50; part killed8 50 $steps) <(union one) || fail "after a kill: other records"
