@@ -362,6 +362,10 @@ fn told(error: &object_store::Error, range: Option<&Range<u64>>) -> io::Error {
             (ErrorKind::Unsupported, format!("the server does not know how to do that: {}", root_cause(error)))
         }
         _ => match status.as_deref() {
+            Some("401" | "403") => (
+                ErrorKind::PermissionDenied,
+                format!("the server refuses{said}: see the credentials in the environment"),
+            ),
             Some("416") => (ErrorKind::InvalidData, format!("the server has no such range{said}")),
             Some(_) => (ErrorKind::Other, format!("the server fails{said}, also when it is asked again")),
             None if text.contains("timed out") || text.contains("timeout") => {

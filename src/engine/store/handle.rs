@@ -21,6 +21,7 @@ use super::reader::{Chunks, Located, Reader, Table};
 use super::runs::Runs;
 use super::slot;
 use super::sums::Sums;
+use super::url;
 use crate::error::{Error, Result};
 use crate::events::event;
 
@@ -539,7 +540,7 @@ impl Store {
 
     /// The same of a store that is not opened.
     pub(crate) fn peek_schema(path: &Path) -> Result<Option<Vec<u8>>> {
-        schema_bytes(&OsDisk, path)
+        schema_bytes(&OsDisk, &url::local(path)?)
     }
 }
 
