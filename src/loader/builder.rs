@@ -24,7 +24,7 @@ const MAX_AHEAD: usize = 1 << 16;
 /// | option | default | Python's loaderx |
 /// |---|---|---|
 /// | `batch_size` | 256 | 256 |
-/// | `mode`, `weights`, `similar_lengths` | [`Mode::Cyclic`]: each record once a cycle | IID: with replacement |
+/// | `mode`, `weights`, `similar_lengths`, `block_shuffle` | [`Mode::Cyclic`]: each record once a cycle | IID: with replacement |
 /// | `seed` | 42 | 42 |
 /// | `workers` | one a core, 4 at most | 4 |
 /// | `prefetch` | twice the workers: each has one batch in hand and one waiting | 4 |
@@ -57,6 +57,7 @@ enum Draw {
     Mode(Mode),
     Weights(Vec<f64>),
     Lengths { lengths: Vec<u64>, window: u64 },
+    Blocks { block: u64, window: u64 },
 }
 
 impl Default for Options {
@@ -131,6 +132,29 @@ impl<S: Stream, B: 'static, F> DataLoaderBuilder<S, B, F> {
         self
     }
 
+    /// Draws each record once a cycle, and neighbours close together, for data that is read from afar: the records of
+    /// `window` blocks, each of `block` neighbours, are mixed at a time, as in [`Sampler::block_shuffle`]. It sets the mode.
+    /// `loaderx plan` says what a block and a window ask of a store.
+    ///
+    /// ```
+    /// use loaderx::{DataLoader, DenseDataset};
+    ///
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("labels");
+    /// # DenseDataset::<i64, ()>::create(&path, ())?.append(&(0..1000).collect::<Vec<_>>())?;
+    /// let labels = DenseDataset::<i64, ()>::open(path)?;
+    /// let loader = DataLoader::builder(labels).batch_size(50).block_shuffle(25, 4).build()?;
+    /// // Each two batches are the 100 records of four blocks.
+    /// let mut drawn = [loader.batch(6)?.into_values(), loader.batch(7)?.into_values()].concat();
+    /// drawn.sort();
+    /// assert!(drawn.chunks(25).all(|block| block[0] % 25 == 0 && block[24] == block[0] + 24));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn block_shuffle(mut self, block: u64, window: u64) -> Self {
+        self.options.draw = Some(Draw::Blocks { block, window });
+        self
+    }
+
     /// What the order and the transforms' seeds are made from.
     pub fn seed(mut self, seed: u64) -> Self {
         self.options.seed = seed;
@@ -199,7 +223,7 @@ impl<S: Stream, B: 'static, F> DataLoaderBuilder<S, B, F> {
     ///
     /// # Errors
     /// - [`Error::Invalid`]: no streams, streams of unequal lengths, no records; a batch of no records or of more than
-    ///   2^32; weights or lengths that are not one a record, and weights that [`Sampler`] refuses; a world that does not divide the batch size; a Cyclic batch that is larger than the data, with more than
+    ///   2^32; a block or a window of 0; weights or lengths that are not one a record, and weights that [`Sampler`] refuses; a world that does not divide the batch size; a batch that is larger than the data in a mode of whole cycles, with more than
     ///   one rank (with one, each step is one short batch: the whole data); a prefetch of 0 with workers, or more than
     ///   65536 of either; both `start_step` and `resume`.
     /// - [`Error::State`]: the saved state does not fit.
@@ -284,6 +308,7 @@ impl Options {
                 one_each("lengths", lengths.len())?;
                 Sampler::similar_lengths(lengths.clone(), *window, batch_size, seed)
             }
+            (Some(Draw::Blocks { block, window }), _) => Sampler::block_shuffle(len, *block, *window, batch_size, seed),
             (None | Some(Draw::Mode(Mode::Mixture)), Some(sources)) => Sampler::mixture(&sources, batch_size, seed),
             (Some(Draw::Mode(mode)), _) => Sampler::new(*mode, len, batch_size, seed),
             (None, None) => Sampler::new(Mode::default(), len, batch_size, seed),
@@ -329,6 +354,7 @@ impl<S: Stream, B, F> fmt::Debug for DataLoaderBuilder<S, B, F> {
             Some(Draw::Lengths { lengths, window }) => {
                 shown.field("similar_lengths", &lengths.len()).field("window", window)
             }
+            Some(Draw::Blocks { block, window }) => shown.field("block", block).field("window", window),
             None => &mut shown,
         };
         shown.field("seed", seed).field("rank", &shard.rank()).field("world", &shard.world());
@@ -370,6 +396,10 @@ mod tests {
             (of(9).batch_size(u64::MAX), "not 18446744073709551615"),
             (of(9).shard(shard(1, 3)), "3 ranks cannot share a batch of 8 evenly"),
             (of(7).shard(shard(1, 2)), "7 records do not fill a batch of 8"),
+            (of(7).shard(shard(1, 2)).block_shuffle(3, 2), "7 records do not fill a batch of 8"),
+            (of(9).block_shuffle(0, 2), "a block of 0 records"),
+            (of(9).block_shuffle(3, 0), "0 blocks hold nothing"),
+            (of(9).mode(Mode::BlockShuffle), "sources or blocks: give them"),
             (of(9).workers(1).prefetch(0), "at least 1"),
             (of(9).workers(usize::MAX), "more than 65536"),
             (of(9).prefetch(usize::MAX), "more than 65536"),
@@ -391,6 +421,7 @@ mod tests {
         let shown = format!("{:?}", of(9).similar_lengths(vec![7; 9], 4).resume(state));
         assert!(shown.contains(" similar_lengths: 9, window: 4,") && shown.contains(" resume: 5,"), "{shown}");
         assert!(format!("{:?}", of(9).mode(Mode::Iid)).contains(" mode: Iid,"));
+        assert!(format!("{:?}", of(9).block_shuffle(3, 2)).contains(" block: 3, window: 2,"));
     }
 
     #[test]

@@ -12,8 +12,9 @@ impl<T: 'static> DataLoader<T> {
     /// `number` gives what is left of it.
     ///
     /// # Errors
-    /// [`Error::Invalid`] in a mode whose cycles do not begin with a batch: only [`Mode::Cyclic`](crate::Mode::Cyclic)
-    /// and [`Mode::SimilarLengths`](crate::Mode::SimilarLengths) have epochs.
+    /// [`Error::Invalid`] in a mode whose cycles do not begin with a batch: only [`Mode::Cyclic`](crate::Mode::Cyclic),
+    /// [`Mode::SimilarLengths`](crate::Mode::SimilarLengths) and [`Mode::BlockShuffle`](crate::Mode::BlockShuffle) have
+    /// epochs.
     ///
     /// ```
     /// use loaderx::{DataLoader, DenseDataset};

@@ -42,7 +42,7 @@ pub struct LoaderState {
     pub batch_size: u64,
     /// How many records it draws from: the streams' length when the first of these loaders was built.
     pub len: u64,
-    /// What identifies the weights, lengths or sources that it draws by; 0 in the modes that have none.
+    /// What identifies the weights, lengths, sources or blocks that it draws by; 0 in the modes that have none.
     #[serde(default)]
     pub order: u64,
     /// What identifies these records, a number for each stream.
@@ -62,6 +62,7 @@ impl LoaderState {
         let what = match mode {
             Mode::Weighted => "the weights are",
             Mode::SimilarLengths => "the lengths or the window are",
+            Mode::BlockShuffle => "the block and the window are",
             _ => "the sources' lengths or weights are",
         };
         refuse(format!("{what} not those that it was saved with"))
@@ -212,6 +213,12 @@ mod tests {
         ] {
             let text = refusal(altered.build());
             assert!(text.contains(saved) && text.contains(found), "{text}");
+        }
+        let blocks = |block, window| builder(&memory, Mode::Cyclic).block_shuffle(block, window);
+        let state = blocks(3, 2).build().unwrap().state();
+        assert!(blocks(3, 2).resume(state.clone()).build().is_ok());
+        for other in [blocks(4, 2), blocks(3, 1)] {
+            assert!(refusal(other.resume(state.clone()).build()).contains("the block and the window are not those"));
         }
         let error = resumed().start_step(3).build().unwrap_err().to_string();
         assert!(error.contains("step 3") && error.contains("says 0"), "{error}");

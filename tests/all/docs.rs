@@ -8,13 +8,18 @@ use std::process::Command;
 use loaderx::{DenseDataset, export_npy};
 
 /// Blocks that nothing here runs, by their document and first line, each with its reason.
-const NOT_RUN: [(&str, &str, &str); 5] = [
+const NOT_RUN: [(&str, &str, &str); 6] = [
     ("README.md", "cargo run --release --example mnist --features burn-flex", "builds Burn: .ci/run runs it"),
     ("README.md", "cargo test", "it is what runs this"),
     (
         "docs/benchmarks.md",
         "cargo run --release --manifest-path benches/compare/Cargo.toml --features burn,candle -- --data DIR > results.json",
         "takes minutes, and arrays that another script makes",
+    ),
+    (
+        "docs/scale.md",
+        "cargo test --release --lib block_shuffle_table -- --ignored --nocapture",
+        "builds all again; a test holds the figures",
     ),
     ("CONTRIBUTING.md", "cargo test", "it is what runs this"),
     ("CONTRIBUTING.md", "bash .ci/run", "takes many minutes, and runs this"),

@@ -25,6 +25,7 @@ pub(super) enum Purpose {
     Weighted,
     Similar,
     Mixture,
+    Blocks,
 }
 
 /// An endless sequence of random words with random access.

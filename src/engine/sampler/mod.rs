@@ -1,6 +1,7 @@
-//! Which records make up a batch: pure functions of (length, batch size, seed, step), and of weights, lengths or sources
-//! in the modes that have such.
+//! Which records make up a batch: pure functions of (length, batch size, seed, step), and of weights, lengths, sources
+//! or blocks in the modes that have such.
 
+mod blocks;
 mod cyclic;
 mod hash;
 mod iid;
@@ -21,6 +22,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+use blocks::Blocks;
 use mixture::Mixture;
 use serde::{Deserialize, Serialize};
 use similar::Similar;
@@ -69,10 +71,13 @@ pub enum Mode {
     SimilarLengths,
     /// A fixed share of every batch from each of several sources: [`Sampler::mixture`].
     Mixture,
+    /// As [`Cyclic`](Mode::Cyclic), with records that lie close together drawn close together:
+    /// [`Sampler::block_shuffle`].
+    BlockShuffle,
 }
 
-/// Draws batches of indices, each a pure function of (mode, length, batch size, seed, step), and of the weights, lengths or
-/// sources where there are some.
+/// Draws batches of indices, each a pure function of (mode, length, batch size, seed, step), and of the weights, lengths,
+/// sources or blocks where there are some.
 ///
 /// Any step costs the same, and the order stays the same in every later version. Weights and lengths are held, 16 and 8
 /// bytes a record; nothing else that grows with the data.
@@ -106,6 +111,7 @@ enum Order {
     Weighted(Arc<Weighted>),
     Similar(Arc<Similar>),
     Mixture(Arc<Mixture>),
+    Blocks(Blocks),
 }
 
 impl Sampler {
@@ -114,16 +120,17 @@ impl Sampler {
     /// # Errors
     ///
     /// [`Error::Invalid`] where either is 0, `len` is above 2^62 or `batch_size` above 2^32, and for the modes that need
-    /// more than that: [`weighted`](Self::weighted), [`similar_lengths`](Self::similar_lengths) and
-    /// [`mixture`](Self::mixture) make them.
+    /// more than that: [`weighted`](Self::weighted), [`similar_lengths`](Self::similar_lengths),
+    /// [`mixture`](Self::mixture) and [`block_shuffle`](Self::block_shuffle) make them.
     pub fn new(mode: Mode, len: u64, batch_size: u64, seed: u64) -> Result<Self> {
         let order = match mode {
             Mode::Sequential => Order::Sequential,
             Mode::Iid => Order::Iid,
             Mode::Cyclic => Order::Cyclic,
             Mode::CyclicCarry => Order::CyclicCarry,
-            Mode::Weighted | Mode::SimilarLengths | Mode::Mixture => {
-                let reason = format!("{mode:?} draws by weights, lengths or sources: give them, and they set the mode");
+            Mode::Weighted | Mode::SimilarLengths | Mode::Mixture | Mode::BlockShuffle => {
+                let reason =
+                    format!("{mode:?} draws by weights, lengths, sources or blocks: give them, and they set the mode");
                 return Err(Error::invalid("mode", reason));
             }
         };
@@ -203,6 +210,32 @@ impl Sampler {
         Ok(Self { order: Order::Mixture(Mixture::new(sources, batch_size)?.into()), ..sampler })
     }
 
+    /// Draws each record once a cycle, and neighbours close together: a block is `block` records one behind another, and
+    /// the records of `window` blocks, drawn at random, are mixed at a time. So a stretch of steps needs few blocks, where
+    /// [`Cyclic`](Mode::Cyclic) needs all, and is no full shuffle, unless a window holds all blocks or both are 1. What it
+    /// is instead is measured in `docs/scale.md`. A batch may have records of two windows or more, and none of two cycles.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for a block or a window of 0, and as [`new`](Self::new).
+    ///
+    /// ```
+    /// use loaderx::Sampler;
+    ///
+    /// // 32 batches have the 2048 records of 4 blocks.
+    /// let sampler = Sampler::block_shuffle(1_000_000, 512, 4, 64, 42)?;
+    /// let mut blocks: Vec<u64> = (0..32).flat_map(|step| sampler.batch(step)).map(|record| record / 512).collect();
+    /// blocks.sort();
+    /// blocks.dedup();
+    /// assert_eq!(blocks.len(), 4);
+    /// # Ok::<(), loaderx::Error>(())
+    /// ```
+    pub fn block_shuffle(len: u64, block: u64, window: u64, batch_size: u64, seed: u64) -> Result<Self> {
+        // The blocks of a length that can be drawn from.
+        let sampler = Self::with(Order::Sequential, len, batch_size, seed)?;
+        Ok(Self { order: Order::Blocks(Blocks::new(len, block, window)?), ..sampler })
+    }
+
     fn with(order: Order, len: u64, batch_size: u64, seed: u64) -> Result<Self> {
         if len == 0 {
             return Err(Error::invalid("len", "there are no records to draw from: append some first"));
@@ -227,15 +260,17 @@ impl Sampler {
             Order::Weighted(_) => Mode::Weighted,
             Order::Similar(_) => Mode::SimilarLengths,
             Order::Mixture(_) => Mode::Mixture,
+            Order::Blocks(_) => Mode::BlockShuffle,
         }
     }
 
-    /// What tells the weights, lengths or sources that are drawn by from others; 0 where there are none.
+    /// What tells the weights, lengths, sources or blocks that are drawn by from others; 0 where there are none.
     pub(crate) fn identity(&self) -> u64 {
         match &self.order {
             Order::Weighted(weighted) => weighted.identity(),
             Order::Similar(similar) => similar.identity(),
             Order::Mixture(mixture) => mixture.identity(),
+            Order::Blocks(blocks) => blocks.identity(),
             Order::Sequential | Order::Iid | Order::Cyclic | Order::CyclicCarry => 0,
         }
     }
@@ -256,11 +291,11 @@ impl Sampler {
         self.seed
     }
 
-    /// How many indices a batch holds: `batch_size`, or `len` where Cyclic or SimilarLengths draws from fewer records
-    /// than that.
+    /// How many indices a batch holds: `batch_size`, or `len` where Cyclic, SimilarLengths or BlockShuffle draws from fewer
+    /// records than that.
     pub fn batch_len(&self) -> u64 {
         match self.order {
-            Order::Cyclic | Order::Similar(_) => self.batch_size.min(self.len),
+            Order::Cyclic | Order::Similar(_) | Order::Blocks(_) => self.batch_size.min(self.len),
             _ => self.batch_size,
         }
     }
@@ -268,7 +303,7 @@ impl Sampler {
     /// How many steps a cycle takes; `None` for the modes whose batches do not begin anew with each cycle.
     pub fn steps_per_cycle(&self) -> Option<u64> {
         match self.order {
-            Order::Cyclic | Order::Similar(_) => Some(self.len / self.batch_len()),
+            Order::Cyclic | Order::Similar(_) | Order::Blocks(_) => Some(self.len / self.batch_len()),
             _ => None,
         }
     }
@@ -295,9 +330,8 @@ impl Sampler {
             }
             Order::Iid => iid::Draws::new(self.len, self.seed, step).extend(start..end, out),
             Order::Cyclic => {
-                let steps = self.len / self.batch_len();
-                let place = step % steps * self.batch_len() + start;
-                cyclic::extend(self.len, self.seed, step / steps, place, count, out);
+                let (cycle, place) = self.whole(step, start);
+                cyclic::extend(self.len, self.seed, cycle, place, count, out);
             }
             Order::CyclicCarry => {
                 let (cycle, place) = self.running(step, start);
@@ -306,7 +340,17 @@ impl Sampler {
             Order::Weighted(weighted) => weighted.extend(self.seed, step, start..end, out),
             Order::Similar(similar) => similar.extend(self.seed, self.batch_len(), step, start..end, out),
             Order::Mixture(mixture) => mixture.extend(self.seed, step, start..end, out),
+            Order::Blocks(blocks) => {
+                let (cycle, place) = self.whole(step, start);
+                blocks.extend(self.seed, cycle, place, count, out);
+            }
         }
+    }
+
+    /// In which cycle, and where in it, a position lies when each cycle is as many whole batches as it has records for.
+    fn whole(&self, step: u64, position: u64) -> (u64, u64) {
+        let steps = self.len / self.batch_len();
+        (step / steps, step % steps * self.batch_len() + position)
     }
 
     /// In which cycle, and where in it, a position lies when batches follow one another without a gap. Cycles are

@@ -58,6 +58,27 @@ impl Permutation {
             Order::Wide(network) => network.extend(positions, out),
         }
     }
+
+    /// Puts the image of each position, which lies in `0..len`, in its place.
+    pub(super) fn apply(&self, positions: &mut [u64]) {
+        match &self.order {
+            Order::Table(table) => {
+                positions.iter_mut().for_each(|position| *position = u64::from(table[*position as usize]));
+            }
+            Order::Narrow(network) => network.apply(positions),
+            Order::Wide(network) => network.apply(positions),
+        }
+    }
+
+    /// The position whose image is `image`, which lies in `0..len`.
+    pub(super) fn place_of(&self, image: u64) -> u64 {
+        match &self.order {
+            // Past `len` the table holds its own places, so each image stands in it once.
+            Order::Table(table) => table.iter().take_while(|&&other| u64::from(other) != image).count() as u64,
+            Order::Narrow(network) => network.place_of(image),
+            Order::Wide(network) => network.place_of(image),
+        }
+    }
 }
 
 /// Fisher and Yates: each of the `len!` orders is as likely as the words are uniform.
@@ -166,6 +187,36 @@ impl<C: Coordinate> Feistel<C> {
             }
             out.extend_from_slice(&images[..count]);
             first += count as u64;
+        }
+    }
+
+    fn apply(&self, positions: &mut [u64]) {
+        let width: u64 = self.columns.into();
+        for positions in positions.chunks_mut(LANES) {
+            let (mut rows, mut columns) = ([C::from(0); LANES], [C::from(0); LANES]);
+            for ((position, row), column) in positions.iter().zip(&mut rows).zip(&mut columns) {
+                (*row, *column) = (C::truncate(position / width), C::truncate(position % width));
+            }
+            let images = self.images(rows, columns);
+            positions.copy_from_slice(&images[..positions.len()]);
+            positions.iter_mut().filter(|image| **image >= self.len).for_each(|image| self.walk(image));
+        }
+    }
+
+    /// The place of one image: the rounds backwards, until the place lies in `0..len`.
+    fn place_of(&self, mut image: u64) -> u64 {
+        let (width, zero): (u64, C) = (self.columns.into(), C::from(0));
+        let subtract = |from: C, hash: C, extent: C| if from >= hash { from - hash } else { from + (extent - hash) };
+        loop {
+            let (mut row, mut column) = (C::truncate(image / width), C::truncate(image % width));
+            for pair in self.keys.chunks_exact(2).rev() {
+                column = subtract(column, zero.add_hash(row, pair[1], self.columns), self.columns);
+                row = subtract(row, zero.add_hash(column, pair[0], self.rows), self.rows);
+            }
+            image = row.place(column, self.columns);
+            if image < self.len {
+                return image;
+            }
         }
     }
 

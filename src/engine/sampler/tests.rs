@@ -29,6 +29,20 @@ fn is_permutation(order: &[u64]) -> bool {
     sorted.iter().copied().eq(0..order.len() as u64)
 }
 
+#[test]
+fn a_permutation_goes_anywhere_and_backwards() {
+    for len in (1..600).chain([1021, 3600, 3601, 1 << 24, 1 << 30, (1 << 30) + 1, 1 << 40, LEN_LIMIT - 1, LEN_LIMIT]) {
+        let permutation = Permutation::new(len, 42, len);
+        let mut places: Vec<u64> = [len / 3, len / 2, len - 1].into_iter().chain(0..len.min(600)).collect();
+        let (before, one) = (places.clone(), |&place: &u64| images(len, 42, len, place..place + 1));
+        let expected: Vec<u64> = places.iter().flat_map(one).collect();
+        permutation.apply(&mut places);
+        assert_eq!(places, expected, "{len} records");
+        let back: Vec<u64> = places.iter().map(|&image| permutation.place_of(image)).collect();
+        assert_eq!(back, before, "{len} records");
+    }
+}
+
 /// Whether `chi_square` is no larger than chance makes it in all but one of 10^4 cases (Wilson and Hilferty 1931).
 fn is_plausible(chi_square: f64, freedom: f64) -> bool {
     let variance = 2.0 / (9.0 * freedom);
@@ -234,7 +248,9 @@ fn index_at(sampler: &Sampler, step: u64, position: u64) -> u64 {
             shuffled(u128::from(step / steps), u128::from(place))
         }
         Mode::CyclicCarry => shuffled(running / len, running % len),
-        Mode::Weighted | Mode::SimilarLengths | Mode::Mixture => unreachable!("they have tests of their own"),
+        Mode::Weighted | Mode::SimilarLengths | Mode::Mixture | Mode::BlockShuffle => {
+            unreachable!("they have tests of their own")
+        }
     }
 }
 
@@ -458,7 +474,7 @@ fn the_first_indices_stay_as_they_are() {
 }
 
 /// A sampler of each mode that draws by more than a length, over `len` records.
-fn by_more(len: u64, batch_size: u64, seed: u64) -> [Sampler; 3] {
+fn by_more(len: u64, batch_size: u64, seed: u64) -> [Sampler; 4] {
     let weights: Vec<f64> = (0..len).map(|i| (i % 3) as f64 + 0.5).collect();
     let lengths: Vec<u64> = (0..len).map(|i| i * 7919 % 100).collect();
     let sources = [(len.div_ceil(3), 0.2), (len.div_ceil(2), 0.5), (len.div_ceil(5), 0.3)];
@@ -466,12 +482,13 @@ fn by_more(len: u64, batch_size: u64, seed: u64) -> [Sampler; 3] {
         Sampler::weighted(&weights, batch_size, seed).unwrap(),
         Sampler::similar_lengths(lengths, 5, batch_size, seed).unwrap(),
         Sampler::mixture(&sources, batch_size, seed).unwrap(),
+        Sampler::block_shuffle(len, 7, 3, batch_size, seed).unwrap(),
     ]
 }
 
 proptest! {
     #[test]
-    fn parts_of_weighted_similar_and_mixed_batches_are_parts_of_the_whole(
+    fn parts_of_weighted_similar_mixed_and_blockwise_batches_are_parts_of_the_whole(
         len in 1..400_u64, batch_size in 10..60_u64, seed: u64, step in any_step(), begin in 0..60_u64, count in 0..60_u64,
     ) {
         for sampler in by_more(len, batch_size, seed) {
@@ -545,6 +562,171 @@ proptest! {
             prop_assert!(counts.iter().all(|count| (cycles..=cycles + 1).contains(count)), "{counts:?}");
         }
     }
+}
+
+/// A cycle of a block shuffle, record after record: the blocks of a window end to end, then the records permuted.
+fn blocks_of_a_cycle(len: u64, block: u64, window: u64, seed: u64, cycle: u64) -> Vec<u64> {
+    let order = permutation(len.div_ceil(block), seed, cycle);
+    let keys = hash::Words::new(hash::Purpose::Blocks, seed, cycle);
+    let windows = (0..).zip(order.chunks(window as usize)).flat_map(|(number, blocks)| {
+        let records: Vec<u64> =
+            blocks.iter().flat_map(|number| number * block..((number + 1) * block).min(len)).collect();
+        let places = permutation(records.len() as u64, keys.at(number), 0);
+        places.into_iter().map(move |place| records[place as usize])
+    });
+    windows.collect()
+}
+
+/// Blocks and windows around the ends of what there is.
+fn any_block() -> impl Strategy<Value = u64> {
+    prop_oneof![1..30_u64, 1..2000_u64, any::<u64>().prop_map(|block| block.max(1)), Just(LEN_LIMIT), Just(u64::MAX)]
+}
+
+proptest! {
+    #[test]
+    fn a_block_shuffle_follows_the_model_and_draws_each_record_once_a_cycle(
+        len in 1..1500_u64, block in 1..400_u64, window in 1..20_u64, batch_size in 1..300_u64, seed: u64, cycle in 0..9_u64,
+    ) {
+        let sampler = Sampler::block_shuffle(len, block, window, batch_size, seed).unwrap();
+        let mut expected = blocks_of_a_cycle(len, block, window, seed, cycle);
+        prop_assert!(is_permutation(&expected));
+        let steps = sampler.steps_per_cycle().unwrap();
+        prop_assert_eq!(steps, len / batch_size.min(len));
+        expected.truncate((steps * sampler.batch_len()) as usize);
+        let drawn: Vec<u64> = (cycle * steps..(cycle + 1) * steps).flat_map(|step| sampler.batch(step)).collect();
+        prop_assert_eq!(drawn, expected);
+    }
+
+    #[test]
+    fn blocks_of_one_record_in_windows_of_one_are_cyclic(len in any_len(), batch_size in 1..200_u64, seed: u64, step in any_step()) {
+        let sampler = Sampler::block_shuffle(len, 1, 1, batch_size, seed).unwrap();
+        prop_assert_eq!(sampler.batch(step), Sampler::new(Mode::Cyclic, len, batch_size, seed).unwrap().batch(step));
+    }
+
+    #[test]
+    fn a_block_shuffle_of_any_size_draws_from_few_blocks(
+        len in any_len(), block in any_block(), window in any_block(), batch_size in 1..200_u64, seed: u64, step in any_step(),
+        world in prop::sample::select(&[1_u64, 2, 3, 4, 8][..]),
+    ) {
+        let sampler = Sampler::block_shuffle(len, block, window, batch_size, seed).unwrap();
+        let batch = sampler.batch(step);
+        prop_assert_eq!(batch.len() as u64, batch_size.min(len));
+        prop_assert!(batch.iter().all(|index| *index < len));
+        prop_assert_eq!(batch.iter().collect::<HashSet<_>>().len(), batch.len());
+        // The whole windows that fit in, and one at each end; the short block makes one shorter.
+        let (block, blocks) = (block.min(len), len.div_ceil(block));
+        let windows = batch_size / block.saturating_mul(window).max(1) + 3;
+        let touched: HashSet<u64> = batch.iter().map(|index| index / block).collect();
+        prop_assert!(touched.len() as u64 <= window.min(blocks).saturating_mul(windows), "{} blocks", touched.len());
+        let mut union = Vec::new();
+        for rank in 0..world {
+            let mut part = Vec::new();
+            sampler.batch_into(step, Shard::new(rank, world).unwrap().range(sampler.batch_len()), &mut part);
+            union.extend(part);
+        }
+        prop_assert_eq!(union, batch);
+    }
+}
+
+#[test]
+fn a_window_of_all_blocks_is_a_full_shuffle() {
+    for (len, block) in [(30, 7), (97, 97), (300, 1), (300, 64), (1021, 100)] {
+        let sampler = |seed| Sampler::block_shuffle(len, block, len.div_ceil(block), len.min(2), seed).unwrap();
+        for seeds in [true, false] {
+            let draws = 0..60_000_u64;
+            let pairs: Vec<Vec<u64>> = match seeds {
+                true => draws.map(|seed| sampler(seed).batch(5 * (len / 2))).collect(),
+                false => draws.map(|cycle| sampler(5).batch(cycle * (len / 2))).collect(),
+            };
+            assert!(is_uniform(len, pairs.iter().map(|pair| pair[0])), "first of {len} in blocks of {block}");
+            let apart = |pair: &Vec<u64>| (pair[1] + len - pair[0]) % len - 1;
+            assert!(is_uniform(len - 1, pairs.iter().map(apart)), "differences of {len} in blocks of {block}");
+        }
+        let sampler = Sampler::block_shuffle(len, block, u64::MAX, len, 9).unwrap();
+        let places = (0..(20 * len).max(3000)).map(|step| sampler.batch(step).iter().position(|&index| index == 0));
+        assert!(is_uniform(len, places.map(|place| place.unwrap() as u64)), "places of {len} in blocks of {block}");
+    }
+}
+
+#[test]
+fn no_two_seeds_or_steps_of_a_block_shuffle_are_the_same_and_no_size_of_0_is_taken() {
+    let mut seen = HashSet::new();
+    for seed in (0..30).chain([u64::MAX]) {
+        let sampler = Sampler::block_shuffle(1 << 40, 1000, 8, 50, seed).unwrap();
+        for step in (0..30).chain([1 << 35, u64::MAX]) {
+            assert!(seen.insert(sampler.batch(step)), "seed {seed}, step {step}");
+        }
+    }
+    for (len, block, window, batch_size) in
+        [(9, 0, 1, 1), (9, 1, 0, 1), (0, 1, 1, 1), (9, 1, 1, 0), (LEN_LIMIT + 1, 1, 1, 1)]
+    {
+        let refused = Sampler::block_shuffle(len, block, window, batch_size, 1);
+        assert!(matches!(refused, Err(Error::Invalid { .. })), "{len} {block} {window} {batch_size}");
+    }
+    let golden = [
+        (1_000_000, 512, 16, 3, [519675, 148560, 72278, 249186, 148647, 927525]),
+        (
+            1_u64 << 40,
+            1000,
+            1 << 20,
+            u64::MAX,
+            [31943397868, 324504298703, 128896089957, 554491582052, 594864037479, 164674530359],
+        ),
+        (100, 7, 3, 1, [46, 78, 47, 81, 26, 48]),
+    ];
+    for (len, block, window, step, expected) in golden {
+        // As the other modes' numbers, these may not change.
+        assert_eq!(Sampler::block_shuffle(len, block, window, 6, 42).unwrap().batch(step), expected, "{len} records");
+    }
+}
+
+/// How close the batches of one cycle come to those of a full shuffle, for data that is sorted by class, 1000 records of
+/// each of 1000: the mean number of classes in a batch, and the variance of a class's count beside that of a full shuffle.
+fn mixing(sampler: &Sampler) -> (f64, f64) {
+    let (mut distinct, mut squares) = (0, 0);
+    let steps = sampler.steps_per_cycle().unwrap();
+    for step in 0..steps {
+        let mut counts = [0_u64; 1000];
+        sampler.batch(step).iter().for_each(|index| counts[(index / 1000) as usize] += 1);
+        distinct += counts.iter().filter(|count| **count > 0).count();
+        squares += counts.iter().map(|count| count * count).sum::<u64>();
+    }
+    let mean = sampler.batch_len() as f64 / 1000.0;
+    let variance = squares as f64 / (1000 * steps) as f64 - mean * mean;
+    // That many draws without replacement.
+    let (len, drawn) = (sampler.len() as f64, sampler.batch_len() as f64);
+    (distinct as f64 / steps as f64, variance / (mean * 0.999 * (len - drawn) / (len - 1.0)))
+}
+
+/// The table of docs/scale.md.
+fn mixing_table() -> Vec<String> {
+    let len = 1_000_000;
+    let row = |name: &str, records: u64, sampler: Sampler| {
+        let (distinct, ratio) = mixing(&sampler);
+        format!("| {name} | {records} | {distinct:.1} | {ratio:.2} |")
+    };
+    let mut rows = Vec::new();
+    for window in [1, 4, 16, 64, 256, 1024] {
+        let sampler = Sampler::block_shuffle(len, 512, window, 256, 42).unwrap();
+        rows.push(row(&window.to_string(), window * 512, sampler));
+    }
+    rows.push(row("1954, all", len, Sampler::block_shuffle(len, 512, 1954, 256, 42).unwrap()));
+    rows.push(row("full shuffle", len, sampler(Mode::Cyclic, len, 256, 42)));
+    rows
+}
+
+#[test]
+fn a_block_shuffle_is_as_far_from_a_full_one_as_the_document_says() {
+    let document = include_str!("../../../docs/scale.md");
+    for row in mixing_table() {
+        assert!(document.lines().any(|line| line == row), "docs/scale.md does not have {row}");
+    }
+}
+
+#[test]
+#[ignore = "prints the table of docs/scale.md"]
+fn block_shuffle_table() {
+    mixing_table().iter().for_each(|row| println!("{row}"));
 }
 
 #[test]
