@@ -48,7 +48,7 @@
 //! A loader takes any [`Stream`]: a dataset, a tuple of datasets, [`NamedStreams`], a [`Subset`] of one (by index, by label,
 //! or a split by seed), or a [`Mixture`] of several with weights. Records come once a cycle, in random order, unless a
 //! [`Mode`] says otherwise, or [`weights`](DataLoaderBuilder::weights), or
-//! [`similar_lengths`](DataLoaderBuilder::similar_lengths).
+//! [`similar_lengths`](DataLoaderBuilder::similar_lengths), or [`block_shuffle`](DataLoaderBuilder::block_shuffle).
 //!
 //! # Where to go on
 //!
@@ -102,11 +102,12 @@ pub use engine::remote::RemoteOptions;
 pub use engine::sampler::{Mode, Sampler, Shard};
 #[cfg(feature = "remote")]
 pub use engine::store::RemoteStats;
-pub use engine::store::{Codec, DictSize, ReadMode, Records, Stats, Store, StoreOptions, Verification, Verify};
+pub use engine::store::{Codec, DictSize, Place, ReadMode, Records, Stats, Store, StoreOptions, Verification, Verify};
 pub use error::{Corruption, Error, Result};
 pub use loader::{
-    Adapter, DataLoader, DataLoaderBuilder, Drawn, Epoch, Explanation, Format, Interleave, LoaderState, Metrics,
-    Mixture, NamedBatch, NamedStreams, Native, OnCorrupt, Pass, StepContext, Stream, StreamPart, Subset,
+    Access, AccessPlan, Adapter, DataLoader, DataLoaderBuilder, Drawn, Epoch, Explanation, Fetched, Format, Interleave,
+    LoaderState, Metrics, Mixture, NamedBatch, NamedStreams, Native, OnCorrupt, Pass, StepContext, Stream, StreamPart,
+    Subset,
 };
 
 /// The README's code, with the default features.

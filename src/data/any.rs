@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 
 use super::DType;
 use super::schema::{Kind, Schema};
-use crate::engine::store::{Codec, Records, Stats, Store, StoreOptions, Verification};
+use crate::engine::store::{Codec, Place, Records, Stats, Store, StoreOptions, Verification};
 use crate::error::Result;
 
 /// A store of any content, opened for reading: dense, ragged or raw records, of any dtype. Records come as the bytes
@@ -175,6 +175,14 @@ impl AnyDataset {
     /// [`Error::OutOfRange`](crate::Error::OutOfRange), [`Error::Corrupt`](crate::Error::Corrupt).
     pub fn stored_lengths(&self, indices: &[u64]) -> Result<Vec<u64>> {
         self.store.stored_lengths(indices)
+    }
+
+    /// Where each record lies in the chunk files.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`](crate::Error::OutOfRange), [`Error::Corrupt`](crate::Error::Corrupt).
+    pub fn places(&self, indices: &[u64]) -> Result<Vec<Place>> {
+        self.store.places(indices)
     }
 
     /// The bytes of one record.

@@ -30,9 +30,9 @@ pub(crate) use schema::{Metadata, NewSchema};
 pub use selection::Selection;
 pub use shape::Shape;
 
-// The store's limits and the disk, for the rooms that import this one and not the engine.
+// The store's limits, its places and the disk, for the rooms that import this one and not the engine.
 pub(crate) use crate::engine::store::{
-    Disk, LockGuard, LockKind, MAX_RECORDS, MAX_SAMPLE_BYTES, MAX_SAMPLES, OsDisk, RECORD_LIMIT, create_dirs,
+    Disk, LockGuard, LockKind, MAX_RECORDS, MAX_SAMPLE_BYTES, MAX_SAMPLES, OsDisk, Place, RECORD_LIMIT, create_dirs,
     read_small, refuse_url, replace, unfinished,
 };
 #[cfg(test)]

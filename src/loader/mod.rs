@@ -1,6 +1,7 @@
 //! The endless, step-based loader. Imports `data`, `engine::sampler` and `error`, and of the store only the switch that
 //! keeps a worker's gather in one piece.
 
+mod access;
 mod ahead;
 mod builder;
 mod context;
@@ -26,6 +27,7 @@ mod testing;
 #[cfg(test)]
 mod tests;
 
+pub use access::{Access, AccessPlan, Fetched};
 pub use builder::DataLoaderBuilder;
 pub use context::StepContext;
 pub use corrupt::OnCorrupt;

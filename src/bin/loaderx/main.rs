@@ -16,6 +16,7 @@ mod import;
 mod info;
 mod interrupt;
 mod output;
+mod plan;
 mod range;
 mod recode;
 mod repair;
@@ -55,6 +56,7 @@ enum Command {
     Repair(repair::Arguments),
     TrainDict(train_dict::Arguments),
     Bench(bench::Arguments),
+    Plan(plan::Arguments),
     Completions(completions::Arguments),
 }
 
@@ -69,6 +71,7 @@ fn main() -> ExitCode {
         Command::Compact(arguments) => compact::run(&arguments),
         Command::TrainDict(arguments) => train_dict::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
+        Command::Plan(arguments) => plan::run(&arguments),
         Command::Completions(arguments) => completions::run(&arguments),
         Command::Export(arguments) => export::run(&arguments),
         Command::Recode(arguments) => recode::run(arguments),

@@ -39,6 +39,18 @@ pub struct Stats {
     pub reclaimable: u64,
 }
 
+/// Where a record lies: see [`Store::places`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Place {
+    /// The number of the chunk file.
+    pub chunk: u32,
+    /// The byte in it at which the record begins.
+    pub offset: u64,
+    /// How many bytes it takes there: of one that shrank, its compressed length.
+    pub stored: u64,
+}
+
 /// Packed records: record `i` is `bytes[offsets[i]..offsets[i + 1]]`.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Records {
@@ -285,6 +297,19 @@ impl Store {
     pub fn stored_lengths(&self, indices: &[u64]) -> Result<Vec<u64>> {
         let reader = self.reader();
         indices.iter().map(|&index| Ok(u64::from(reader.locate(index)?.entry.stored))).collect()
+    }
+
+    /// Where each record lies in the chunk files.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`], [`Error::Corrupt`].
+    pub fn places(&self, indices: &[u64]) -> Result<Vec<Place>> {
+        let reader = self.reader();
+        let place = |&index| {
+            let entry = reader.locate(index)?.entry;
+            Ok(Place { chunk: entry.chunk.into(), offset: entry.offset.into(), stored: entry.stored.into() })
+        };
+        indices.iter().map(place).collect()
     }
 
     /// One record.

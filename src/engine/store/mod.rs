@@ -36,7 +36,7 @@ pub use far::RemoteStats;
 pub(crate) use far::{Block, BlockId, Far, Near};
 pub(crate) use format::{MAX_RECORDS, MAX_SCHEMA, RECORD_LIMIT, SCHEMA};
 pub(crate) use gather::{Layout, unsplit};
-pub use handle::{Records, Stats, Store};
+pub use handle::{Place, Records, Stats, Store};
 #[cfg(feature = "remote")]
 pub(crate) use io::{Access, DiskFile};
 pub(crate) use io::{Disk, LockGuard, LockKind, OsDisk, read_small, replace, unfinished};

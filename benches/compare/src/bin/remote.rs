@@ -93,7 +93,7 @@ fn epoch(options: &Options, task: &str, images: &std::sync::Arc<Images>) -> Resu
     let steps = images.len() / options.batch;
     let begin = Instant::now();
     let builder = DataLoader::builder(images.clone()).batch_size(options.batch).workers(options.workers);
-    let loader = builder.mode(loaderx::Mode::Sequential).build()?;
+    let loader = builder.block_shuffle(options.block, options.window).build()?;
     let mut bytes = 0;
     for batch in loader.take(steps as usize) {
         let batch = batch?;
