@@ -19,6 +19,10 @@ mod npy;
 mod npz;
 mod place;
 mod plan;
+#[cfg(feature = "remote")]
+mod pull;
+#[cfg(feature = "remote")]
+mod push;
 mod recode;
 mod records;
 mod safetensors;
@@ -29,6 +33,10 @@ mod write;
 
 pub use export::{Export, Exported, ExportedArray, export_npy};
 pub use import::{Import, Imported, Progress, SourceFormat};
+#[cfg(feature = "remote")]
+pub use pull::Pull;
+#[cfg(feature = "remote")]
+pub use push::{Push, Pushed};
 pub use recode::{Recode, Repaired, repair};
 
 use std::fs::{self, File};

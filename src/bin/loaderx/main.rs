@@ -17,6 +17,8 @@ mod info;
 mod interrupt;
 mod output;
 mod plan;
+#[cfg(feature = "remote")]
+mod push;
 mod range;
 mod recode;
 mod repair;
@@ -57,6 +59,10 @@ enum Command {
     TrainDict(train_dict::Arguments),
     Bench(bench::Arguments),
     Plan(plan::Arguments),
+    #[cfg(feature = "remote")]
+    Push(push::PushArguments),
+    #[cfg(feature = "remote")]
+    Pull(push::PullArguments),
     Completions(completions::Arguments),
 }
 
@@ -72,6 +78,10 @@ fn main() -> ExitCode {
         Command::TrainDict(arguments) => train_dict::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments),
+        #[cfg(feature = "remote")]
+        Command::Push(arguments) => push::push(&arguments),
+        #[cfg(feature = "remote")]
+        Command::Pull(arguments) => push::pull(&arguments),
         Command::Completions(arguments) => completions::run(&arguments),
         Command::Export(arguments) => export::run(&arguments),
         Command::Recode(arguments) => recode::run(arguments),

@@ -2,11 +2,13 @@
 
 use std::env;
 use std::error::Error as StdError;
+use std::fs::File;
 use std::future::Future;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -16,10 +18,11 @@ use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::http::HttpBuilder;
 use object_store::path::Path;
 use object_store::{
-    BackoffConfig, ClientOptions, GetOptions, GetRange, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt,
-    PutMode, PutOptions, PutPayload, RetryConfig, UpdateVersion,
+    BackoffConfig, ClientOptions, GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
+    PutPayload, RetryConfig, UpdateVersion, WriteMultipart,
 };
 use url::Url;
+use xxhash_rust::xxh3::Xxh3;
 
 use super::options::RemoteOptions;
 use super::runtime::choose_provider;
@@ -28,6 +31,12 @@ use crate::error::{Error, Result};
 /// How often the whole of a request is tried, where what came was cut off. The client tries by itself again where a server
 /// fails.
 const TRIES: u32 = 3;
+/// An object above this size is put in parts of it: small enough to go out within the time of a request on a slow line.
+const PART: u64 = 8 << 20;
+/// The most parts that providers take, nearly.
+const MOST_PARTS: u64 = 9000;
+/// How many parts go out at a time.
+const PARTS_AT_ONCE: usize = 4;
 /// How often the client tries again.
 const RETRIES: usize = 5;
 
@@ -237,10 +246,54 @@ impl Bucket {
         Ok(Version { size, tag: put.e_tag, modified: 0 })
     }
 
-    /// Begins an object that is put in parts: it is there when they are completed, and not before.
-    pub(crate) async fn put_parts(&self, name: &str) -> io::Result<Box<dyn MultipartUpload>> {
+    /// Puts the first `size` bytes of a file, over what may be there, and gives their XXH3-128. The object is there when all
+    /// of it has come, and not before. `sent` grows by the bytes that went out; when `stop` becomes true, it ends soon.
+    pub(crate) async fn put_file(
+        &self,
+        name: &str,
+        mut file: File,
+        size: u64,
+        (sent, stop): (&AtomicU64, &AtomicBool),
+    ) -> io::Result<u128> {
+        let part = PART.max(size.div_ceil(MOST_PARTS).next_multiple_of(1 << 20)) as usize;
+        let mut hash = Xxh3::new();
+        if size <= PART {
+            let mut bytes = vec![0; size as usize];
+            file.read_exact(&mut bytes)?;
+            hash.update(&bytes);
+            self.put(name, bytes, Put::Over).await?;
+            sent.fetch_add(size, Ordering::Relaxed);
+            return Ok(hash.digest128());
+        }
         let path = self.path(name);
-        self.within(None, async { self.store.put_multipart(&path).await }).await
+        let upload = self.within(None, async { self.store.put_multipart(&path).await }).await?;
+        let mut upload = WriteMultipart::new_with_chunk_size(upload, part);
+        let mut left = size;
+        let written: io::Result<()> = async {
+            while left > 0 {
+                if stop.load(Ordering::Relaxed) {
+                    return Err(ErrorKind::Interrupted.into());
+                }
+                let mut bytes = vec![0; left.min(part as u64) as usize];
+                file.read_exact(&mut bytes)?;
+                hash.update(&bytes);
+                self.within(None, upload.wait_for_capacity(PARTS_AT_ONCE)).await?;
+                left -= bytes.len() as u64;
+                sent.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+                upload.put(bytes.into());
+            }
+            Ok(())
+        }
+        .await;
+        match written {
+            Ok(()) => self.within(None, upload.finish()).await?,
+            Err(e) => {
+                // What cannot be taken back is for the provider's own clearing of parts.
+                let _ = self.within(None, upload.abort()).await;
+                return Err(e);
+            }
+        };
+        Ok(hash.digest128())
     }
 
     /// Removes an object, if it is there.

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
 use std::fs::File;
+use std::future::Future;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,11 +35,13 @@ pub(crate) struct RemoteDisk {
     bucket: Arc<Bucket>,
     cache: Arc<Cache>,
     requests: usize,
-    /// The small files that are there, and their versions. Of the table, the bytes that mean something.
+    /// The small files that are there, and their versions.
     small: BTreeMap<String, Object>,
     /// The chunk files, by name.
     chunks: HashMap<String, u16>,
     blocks: Arc<Blocks>,
+    /// The bytes of the table that mean something.
+    table_len: u64,
     /// Small files that were fetched.
     fetched: Mutex<HashMap<String, Arc<SmallFile>>>,
 }
@@ -182,8 +185,6 @@ impl Look {
                 None => _ = others.insert(object.name.clone(), object),
             }
         }
-        let mut table = table;
-        table.version.size = len;
         let fetched = HashMap::from([(TABLE.to_owned(), Arc::new(small))]);
         others.insert(TABLE.to_owned(), table);
         let (bucket, cache) = (Arc::clone(&self.bucket), Arc::clone(&self.cache));
@@ -196,6 +197,7 @@ impl Look {
             small: others,
             chunks,
             blocks: Arc::new(blocks),
+            table_len: len,
             fetched: Mutex::new(fetched),
         }
     }
@@ -266,6 +268,29 @@ fn chunk_number(name: &str) -> Option<u16> {
 }
 
 impl RemoteDisk {
+    /// The names of all files, and the bytes of each that mean something.
+    pub(crate) fn files(&self) -> Vec<(String, u64)> {
+        let len = |object: &Object| if object.name == TABLE { self.table_len } else { object.version.size };
+        let small = self.small.values().map(|object| (object.name.clone(), len(object)));
+        let chunks = self.chunks.values().filter_map(|&chunk| self.blocks.chunk(chunk));
+        small.chain(chunks.map(|object| (object.name.clone(), object.version.size))).collect()
+    }
+
+    /// The bytes of a range of a file, straight from the server.
+    pub(crate) fn fetch(
+        &self,
+        name: &str,
+        range: std::ops::Range<u64>,
+    ) -> impl Future<Output = io::Result<Vec<u8>>> + use<> {
+        let chunk = self.chunks.get(name).and_then(|&chunk| self.blocks.chunk(chunk));
+        let object = chunk.or_else(|| self.small.get(name)).cloned();
+        let bucket = Arc::clone(&self.bucket);
+        async move {
+            let object = object.ok_or(ErrorKind::NotFound)?;
+            bucket.get(&object.name, range, &object.version).await
+        }
+    }
+
     /// The name of a file in the folder, if there is such a one.
     fn name<'a>(&self, path: &'a Path) -> Option<&'a str> {
         let name = path.strip_prefix(&self.folder).ok()?.to_str()?;

@@ -50,6 +50,14 @@ impl Published {
         Published { format: Self::FORMAT.into(), version: 1, table: hash(table), objects }
     }
 
+    /// The object. The same store gives the same bytes.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let mut sorted = self.clone();
+        sorted.objects.sort_by(|a, b| a.name.cmp(&b.name));
+        // Strings and numbers can be written.
+        serde_json::to_vec_pretty(&sorted).unwrap_or_default()
+    }
+
     /// What is wrong with it beside that table and these versions of its objects, in that order; `None` where nothing is.
     ///
     /// Where every tag is another one, it is a copy of what was published, in another place.
@@ -77,7 +85,7 @@ impl Published {
 }
 
 /// XXH3-128, as it stands in the manifest.
-pub(crate) fn hash(bytes: &[u8]) -> String {
+fn hash(bytes: &[u8]) -> String {
     format!("{:032x}", xxh3_128(bytes))
 }
 

@@ -10,7 +10,9 @@ mod options;
 mod runtime;
 
 pub(crate) use bucket::{Bucket, Put, Version};
-pub(crate) use disk::open;
-pub(crate) use manifest::{PUBLISHED, PUBLISHING, Published, PublishedObject, hash, seal};
+#[cfg(test)]
+pub(crate) use disk::open_in;
+pub(crate) use disk::{RemoteDisk, open};
+pub(crate) use manifest::{PUBLISHED, PUBLISHING, Published, PublishedObject, SEAL, seal};
 pub use options::RemoteOptions;
-pub(crate) use runtime::wait;
+pub(crate) use runtime::{wait, wait_with};

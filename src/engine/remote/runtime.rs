@@ -3,8 +3,9 @@
 use std::future::Future;
 use std::io;
 use std::sync::OnceLock;
+use std::time::Duration;
 
-use crossbeam_channel::bounded;
+use crossbeam_channel::{RecvTimeoutError, bounded};
 use tokio::runtime::{Builder, Runtime};
 
 /// How many threads move bytes. They wait most of the time.
@@ -14,6 +15,9 @@ const THREADS: usize = 2;
 pub(super) fn choose_provider() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
+
+/// How often who waits looks at something else.
+const TICK: Duration = Duration::from_millis(100);
 
 fn runtime() -> io::Result<&'static Runtime> {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
@@ -35,9 +39,23 @@ pub(super) fn begin(work: impl Future<Output = ()> + Send + 'static) -> io::Resu
 /// Waits for `work`, which runs on threads of its own: the caller may be on a thread of another runtime, where waiting for a
 /// future is forbidden.
 pub(crate) fn wait<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> io::Result<T> {
+    wait_with(work, || ())
+}
+
+/// The same, calling `tick` now and then meanwhile.
+pub(crate) fn wait_with<T: Send + 'static>(
+    work: impl Future<Output = T> + Send + 'static,
+    mut tick: impl FnMut(),
+) -> io::Result<T> {
     let (done, result) = bounded(1);
     runtime()?.spawn(async move {
         let _ = done.send(work.await);
     });
-    result.recv().map_err(|_| io::Error::other("a request has panicked"))
+    loop {
+        match result.recv_timeout(TICK) {
+            Ok(result) => return Ok(result),
+            Err(RecvTimeoutError::Timeout) => tick(),
+            Err(RecvTimeoutError::Disconnected) => return Err(io::Error::other("a request has panicked")),
+        }
+    }
 }
