@@ -2,6 +2,8 @@
 
 mod crash;
 mod import;
+#[cfg(feature = "remote")]
+mod publish;
 mod sources;
 
 use std::io::{Cursor, Write};

@@ -48,6 +48,20 @@ pub(crate) struct Bucket {
     /// As it is shown: without what could be a secret.
     url: String,
     timeout: Duration,
+    #[cfg(test)]
+    fault: Fault,
+}
+
+/// Is asked before and after each change, and says whether it fails.
+#[cfg(test)]
+#[derive(Clone)]
+pub(crate) struct Fault(pub(crate) Arc<dyn Fn() -> bool + Send + Sync>);
+
+#[cfg(test)]
+impl std::fmt::Debug for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Fault")
+    }
 }
 
 /// Which of an object's versions is meant.
@@ -127,13 +141,31 @@ impl Bucket {
         };
         path = path.trim_matches('/');
         let folder = Path::from_url_path(path).map_err(|e| invalid(e.to_string()))?;
-        Ok(Bucket { store, folder, url: shown, timeout: options.timeout })
+        Ok(Bucket {
+            store,
+            folder,
+            url: shown,
+            timeout: options.timeout,
+            #[cfg(test)]
+            fault: Fault(Arc::new(|| false)),
+        })
     }
 
     /// A folder of that store, which errors call `url`.
     #[cfg(test)]
-    pub(crate) fn of(store: Arc<dyn ObjectStore>, folder: &str, url: &str, options: &RemoteOptions) -> Bucket {
-        Bucket { store, folder: Path::from(folder), url: url.into(), timeout: options.timeout }
+    pub(crate) fn of(store: Arc<dyn ObjectStore>, url: &str, fault: Fault) -> Bucket {
+        Bucket { store, folder: Path::from("folder"), url: url.into(), timeout: Duration::from_secs(20), fault }
+    }
+
+    #[cfg(test)]
+    fn fails(&self) -> io::Result<()> {
+        if (self.fault.0)() { Err(io::Error::other("a fault of the test")) } else { Ok(()) }
+    }
+
+    #[cfg(not(test))]
+    #[expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "tests make it fail")]
+    fn fails(&self) -> io::Result<()> {
+        Ok(())
     }
 
     /// The URL, as errors show it.
@@ -234,6 +266,7 @@ impl Bucket {
 
     /// Puts a small object.
     pub(crate) async fn put(&self, name: &str, bytes: Vec<u8>, how: Put) -> io::Result<Version> {
+        self.fails()?;
         let path = self.path(name);
         let size = bytes.len() as u64;
         let mode = match how {
@@ -243,6 +276,7 @@ impl Bucket {
         };
         let put = async { self.store.put_opts(&path, PutPayload::from(bytes), PutOptions::from(mode)).await };
         let put = self.within(None, put).await?;
+        self.fails()?;
         Ok(Version { size, tag: put.e_tag, modified: 0 })
     }
 
@@ -265,6 +299,7 @@ impl Bucket {
             sent.fetch_add(size, Ordering::Relaxed);
             return Ok(hash.digest128());
         }
+        self.fails()?;
         let path = self.path(name);
         let upload = self.within(None, async { self.store.put_multipart(&path).await }).await?;
         let mut upload = WriteMultipart::new_with_chunk_size(upload, part);
@@ -286,22 +321,26 @@ impl Bucket {
         }
         .await;
         match written {
-            Ok(()) => self.within(None, upload.finish()).await?,
+            Ok(()) => {
+                self.within(None, upload.finish()).await?;
+                self.fails()?;
+            }
             Err(e) => {
                 // What cannot be taken back is for the provider's own clearing of parts.
                 let _ = self.within(None, upload.abort()).await;
                 return Err(e);
             }
-        };
+        }
         Ok(hash.digest128())
     }
 
     /// Removes an object, if it is there.
     pub(crate) async fn delete(&self, name: &str) -> io::Result<()> {
+        self.fails()?;
         let path = self.path(name);
         match self.within(None, async { self.store.delete(&path).await }).await {
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
-            done => done,
+            done => done.and_then(|()| self.fails()),
         }
     }
 

@@ -9,10 +9,14 @@ mod manifest;
 mod options;
 mod runtime;
 
+#[cfg(test)]
+pub(crate) use bucket::Fault;
 pub(crate) use bucket::{Bucket, Put, Version};
 #[cfg(test)]
 pub(crate) use disk::open_in;
 pub(crate) use disk::{RemoteDisk, open};
 pub(crate) use manifest::{PUBLISHED, PUBLISHING, Published, PublishedObject, SEAL, seal};
+#[cfg(test)]
+pub(crate) use object_store::memory::InMemory;
 pub use options::RemoteOptions;
 pub(crate) use runtime::{wait, wait_with};
