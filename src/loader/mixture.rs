@@ -77,9 +77,12 @@ impl<S> Mixture<S> {
     }
 }
 
+/// In which stream's batch each record is, and at which place.
+type Places = Vec<(usize, usize)>;
+
 impl<S: Stream> Mixture<S> {
     /// The indices within each stream, and where each record then is: in which stream's batch, and at which place.
-    fn own(&self, indices: &[u64]) -> Result<(Vec<Vec<u64>>, Vec<(usize, usize)>)> {
+    fn own(&self, indices: &[u64]) -> Result<(Vec<Vec<u64>>, Places)> {
         let mut own = vec![Vec::new(); self.streams.len()];
         let mut places = Vec::with_capacity(indices.len());
         for &index in indices {

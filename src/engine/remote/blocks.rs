@@ -86,6 +86,9 @@ struct Pending {
     ready: Condvar,
 }
 
+/// A block that has to be waited for, and whether it was begun by who waits.
+type Wait = (BlockId, Arc<Pending>, bool);
+
 /// A block that has come.
 #[derive(Clone)]
 struct Came {
@@ -181,7 +184,7 @@ impl Blocks {
 
     /// Begins what is not near and not on its way. Gives what has to be waited for, whether it was begun here, and what is
     /// near meanwhile.
-    fn begin(&self, blocks: &[BlockId]) -> Result<(Vec<(BlockId, Arc<Pending>, bool)>, Arc<Near>)> {
+    fn begin(&self, blocks: &[BlockId]) -> Result<(Vec<Wait>, Arc<Near>)> {
         let (mut waits, mut mine, mut touched) = (Vec::new(), Vec::new(), Vec::new());
         let near = {
             let mut state = self.0.state();
@@ -540,7 +543,7 @@ struct Partial<'a> {
 }
 
 enum Place<'a> {
-    Cache(Writer<'a>),
+    Cache(Box<Writer<'a>>),
     /// For those who wait for it, and no longer: the cache has no room.
     Memory(Vec<u8>),
     /// Writing it failed: it has to be fetched again.
@@ -580,7 +583,7 @@ impl<'a> Coming<'a> {
         let place = match self.claims.remove(&id).map(|claim| self.inner.cache.write(claim, left)) {
             Some(Ok((writer, removed))) => {
                 self.inner.forget(&removed);
-                Place::Cache(writer)
+                Place::Cache(Box::new(writer))
             }
             _ => Place::Memory(Vec::with_capacity(left as usize)),
         };

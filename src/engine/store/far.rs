@@ -25,7 +25,7 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    #[cfg(any(feature = "remote", test))]
+    #[cfg(feature = "remote")]
     pub(crate) fn new(map: Map) -> Block {
         Block { map, checked: OnceLock::new() }
     }
@@ -43,7 +43,7 @@ pub(crate) struct Near {
 }
 
 impl Near {
-    #[cfg(any(feature = "remote", test))]
+    #[cfg(feature = "remote")]
     pub(crate) fn new(shift: u32) -> Near {
         Near { shift, chunks: Vec::new() }
     }
@@ -53,7 +53,7 @@ impl Near {
     }
 
     /// Puts a block there, or takes it away.
-    #[cfg(any(feature = "remote", test))]
+    #[cfg(feature = "remote")]
     pub(crate) fn set(&mut self, id: BlockId, block: Option<Arc<Block>>) {
         let (chunk, number) = (usize::from(id.chunk), id.number as usize);
         if self.chunks.len() <= chunk {

@@ -14,7 +14,7 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-#[cfg(any(feature = "remote", test))]
+#[cfg(feature = "remote")]
 use memmap2::MmapMut;
 use memmap2::{MmapOptions, MmapRaw};
 
@@ -59,7 +59,7 @@ impl Map {
     }
 
     /// Bytes that no file has.
-    #[cfg(any(feature = "remote", test))]
+    #[cfg(feature = "remote")]
     pub(crate) fn of_bytes(bytes: &[u8]) -> io::Result<Map> {
         if bytes.is_empty() {
             return Ok(Map { raw: None });

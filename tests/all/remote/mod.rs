@@ -330,7 +330,8 @@ fn damaged_and_half_written_files_of_the_cache_are_fetched_again() {
     let indices: Vec<u64> = (0..200).collect();
     let read = || assert_eq!(gathered(&place.open().unwrap(), &indices).unwrap(), records);
     read();
-    let damages: [(&str, fn(&Path)); 5] = [
+    type Damage = fn(&Path);
+    let damages: [(&str, Damage); 5] = [
         ("a bit", |path| {
             let mut bytes = fs::read(path).unwrap();
             let middle = bytes.len() / 3;
@@ -479,4 +480,39 @@ fn what_is_no_store_or_no_url_is_refused_with_a_reason_and_without_secrets() {
     let options = place.options().timeout(Duration::from_secs(2));
     let error = StoreOptions::new().remote(options).open("http://127.0.0.1:9/store").unwrap_err();
     assert!(matches!(error, Error::Io { .. }) && begin.elapsed() < Duration::from_secs(15), "{error}");
+}
+
+#[test]
+fn a_plan_says_what_is_then_asked_for() {
+    let place = Place::new();
+    make(&place.path(), Codec::Raw, 2000);
+    let table = loaderx::AnyDataset::open(place.path()).unwrap();
+    let whole = table.stats().unwrap().live_bytes;
+    for (order, sampler) in [
+        ("cyclic", loaderx::Sampler::new(Mode::Cyclic, 2000, 20, 5).unwrap()),
+        ("blocks", loaderx::Sampler::block_shuffle(2000, 50, 4, 20, 5).unwrap()),
+    ] {
+        for (share, exact) in [(2 * whole, true), (whole / 4, false)] {
+            place.forget();
+            // What the cache holds beside blocks: the table and the sums.
+            let beside = 2000 * 32 + 200_000;
+            let store = place.open_with(place.options().capacity(share + beside)).unwrap();
+            for step in 0..100 {
+                store.gather(&sampler.batch(step)).unwrap();
+            }
+            let found = store.remote_stats().unwrap();
+            let plan = loaderx::AccessPlan::new(sampler.clone()).block_bytes(BLOCK).cache_bytes(share).steps(100);
+            let planned = plan.count(&table).unwrap().total();
+            assert_eq!(found.needed, planned.needed, "{order}");
+            if exact {
+                let planned = (planned.found, planned.requests, planned.bytes);
+                assert_eq!((found.hits, found.requests, found.bytes), planned, "{order}");
+            } else {
+                for (found, planned) in [(found.requests, planned.requests), (found.bytes, planned.bytes)] {
+                    let ratio = found as f64 / planned as f64;
+                    assert!((0.8..1.25).contains(&ratio), "{order}: {found} of {planned}");
+                }
+            }
+        }
+    }
 }
