@@ -17,7 +17,7 @@ const ROOMS: [(&str, &[&str]); 10] = [
     ("data", &["engine::store", "engine::remote::RemoteOptions", "error"]),
     ("loader", &["data", "engine::sampler", "engine::store::unsplit", "error", "events"]),
     ("adapters", &["data", "loader", "error"]),
-    ("convert", &["data", "error", "events"]),
+    ("convert", &["data", "engine::remote", "engine::store::outline", "error", "events"]),
 ];
 
 /// Crates that stay in one place.

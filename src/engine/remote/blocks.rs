@@ -158,7 +158,7 @@ impl Blocks {
         let (first, end) = (offset / block_bytes, (offset + bytes.len() as u64).div_ceil(block_bytes));
         let ids: Vec<BlockId> = (first..end).map(|number| BlockId { chunk, number: number as u32 }).collect();
         for ids in ids.chunks(self.at_once()) {
-            let near = self.bring(ids)?;
+            let (near, _) = self.brought(ids)?;
             for &id in ids {
                 let begin = u64::from(id.number) * block_bytes;
                 let copy = |block: &[u8]| {
@@ -172,6 +172,32 @@ impl Blocks {
             }
         }
         Ok(())
+    }
+
+    /// Waits until these blocks are near. Gives a view that has them, and how many of them were fetched for that.
+    fn brought(&self, blocks: &[BlockId]) -> Result<(Arc<Near>, u64)> {
+        let (waits, near) = self.begin(blocks)?;
+        {
+            let mut state = self.0.state();
+            blocks.iter().for_each(|id| _ = state.ahead.remove(id));
+        }
+        let mut misses = 0;
+        let near = if waits.is_empty() {
+            near
+        } else {
+            let mut near = Near::clone(&near);
+            for (id, pending, mine) in waits {
+                let came = match pending.wait() {
+                    // It was asked for together with others, of which another one may have failed.
+                    Err(_) if !mine => self.again(id)?,
+                    came => came?,
+                };
+                misses += u64::from(mine && came.fetched);
+                near.set(id, Some(came.block));
+            }
+            Arc::new(near)
+        };
+        Ok((near, misses))
     }
 
     /// Brings one block by itself.
@@ -224,27 +250,7 @@ impl Far for Blocks {
     }
 
     fn bring(&self, blocks: &[BlockId]) -> Result<Arc<Near>> {
-        let (waits, near) = self.begin(blocks)?;
-        {
-            let mut state = self.0.state();
-            blocks.iter().for_each(|id| _ = state.ahead.remove(id));
-        }
-        let mut misses = 0;
-        let near = if waits.is_empty() {
-            near
-        } else {
-            let mut near = Near::clone(&near);
-            for (id, pending, mine) in waits {
-                let came = match pending.wait() {
-                    // It was asked for together with others, of which another one may have failed.
-                    Err(_) if !mine => self.again(id)?,
-                    came => came?,
-                };
-                misses += u64::from(mine && came.fetched);
-                near.set(id, Some(came.block));
-            }
-            Arc::new(near)
-        };
+        let (near, misses) = self.brought(blocks)?;
         let stats = &mut self.0.state().stats;
         stats.needed += blocks.len() as u64;
         stats.hits += blocks.len() as u64 - misses;
@@ -276,7 +282,7 @@ impl Far for Blocks {
             state.forget(id);
         }
         self.0.cache.remove(&self.0.path(id));
-        let near = self.bring(&[id])?;
+        let (near, _) = self.brought(&[id])?;
         Ok(near.get(id).cloned())
     }
 
