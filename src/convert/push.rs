@@ -112,7 +112,7 @@ impl<'a> Push<'a> {
     /// puts; [`Error::Io`], also where a file changes meanwhile; what opening the store says. After an error `url` has the store that
     /// was there, or none.
     pub fn store(self, path: impl AsRef<Path>, url: &str) -> Result<Pushed> {
-        let bucket = Bucket::new(url, &self.remote)?;
+        let bucket = Bucket::new(url, &self.remote.clone().sending())?;
         self.store_in(path.as_ref(), Arc::new(bucket))
     }
 

@@ -453,6 +453,10 @@ impl Fetch {
         while !self.left.is_empty() {
             self.load().await;
             let (ids, mut claims, others) = self.claim(Instant::now() > deadline).await;
+            if ids.is_empty() && !others && !self.left.is_empty() {
+                // What has failed is told as the rest is dropped.
+                return;
+            }
             for run in runs(&ids, self.inner.block_bytes) {
                 self.get(run, &mut claims).await;
             }

@@ -37,6 +37,8 @@ const PART: u64 = 8 << 20;
 const MOST_PARTS: u64 = 9000;
 /// How many parts go out at a time.
 const PARTS_AT_ONCE: usize = 4;
+/// Bytes a second that a request may take its time for.
+const SLOW: u64 = 64 << 10;
 /// How often the client tries again.
 const RETRIES: usize = 5;
 
@@ -275,7 +277,7 @@ impl Bucket {
             Put::Instead(version) => PutMode::Update(UpdateVersion { e_tag: version.tag, version: None }),
         };
         let put = async { self.store.put_opts(&path, PutPayload::from(bytes), PutOptions::from(mode)).await };
-        let put = self.within(None, put).await?;
+        let put = self.moving(size, None, put).await?;
         self.fails()?;
         Ok(Version { size, tag: put.e_tag, modified: 0 })
     }
@@ -312,7 +314,8 @@ impl Bucket {
                 let mut bytes = vec![0; left.min(part as u64) as usize];
                 file.read_exact(&mut bytes)?;
                 hash.update(&bytes);
-                self.within(None, upload.wait_for_capacity(PARTS_AT_ONCE)).await?;
+                let waiting = part as u64 * PARTS_AT_ONCE as u64;
+                self.moving(waiting, None, upload.wait_for_capacity(PARTS_AT_ONCE)).await?;
                 left -= bytes.len() as u64;
                 sent.fetch_add(bytes.len() as u64, Ordering::Relaxed);
                 upload.put(bytes.into());
@@ -322,7 +325,7 @@ impl Bucket {
         .await;
         match written {
             Ok(()) => {
-                self.within(None, upload.finish()).await?;
+                self.moving(part as u64 * PARTS_AT_ONCE as u64, None, upload.finish()).await?;
                 self.fails()?;
             }
             Err(e) => {
@@ -345,29 +348,40 @@ impl Bucket {
     }
 
     /// Waits for `work`, but not for ever.
-    pub(crate) async fn within<T>(
+    async fn within<T>(
         &self,
         range: Option<&Range<u64>>,
         work: impl Future<Output = object_store::Result<T>>,
     ) -> io::Result<T> {
-        match tokio::time::timeout(self.timeout, work).await {
+        let bytes = range.map_or(0, |range| range.end - range.start);
+        self.moving(bytes, range, work).await
+    }
+
+    /// Waits for `work`, which moves so many bytes: for as long as a slow line takes, but not for ever.
+    async fn moving<T>(
+        &self,
+        bytes: u64,
+        range: Option<&Range<u64>>,
+        work: impl Future<Output = object_store::Result<T>>,
+    ) -> io::Result<T> {
+        let limit = self.timeout + Duration::from_secs(bytes / SLOW);
+        match tokio::time::timeout(limit, work).await {
             Ok(done) => done.map_err(|e| told(&e, range)),
             Err(_) => Err(io::Error::new(
                 ErrorKind::TimedOut,
-                format!("{}no whole answer came within {:?}", in_range(range), self.timeout),
+                format!("{}no whole answer came within {limit:?}", in_range(range)),
             )),
         }
     }
 }
 
 fn client(options: &RemoteOptions) -> ClientOptions {
-    // So that there is time to ask again.
+    // So that there is time to ask again. How long all may take is for `within`.
     let part = options.timeout / 8;
-    ClientOptions::new()
-        .with_timeout(options.timeout / 2)
-        .with_read_timeout(part.min(Duration::from_secs(10)))
-        .with_connect_timeout(part.min(Duration::from_secs(5)))
-        .with_pool_max_idle_per_host(options.requests)
+    let client = ClientOptions::new().with_timeout_disabled().with_connect_timeout(part.min(Duration::from_secs(5)));
+    // Nothing is read while a part is sent, which takes as long as the line is slow.
+    let client = if options.sends { client } else { client.with_read_timeout(part.min(Duration::from_secs(10))) };
+    client.with_pool_max_idle_per_host(options.requests)
 }
 
 fn retries(options: &RemoteOptions) -> RetryConfig {

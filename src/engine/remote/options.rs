@@ -32,6 +32,8 @@ pub struct RemoteOptions {
     pub(super) block_bytes: u64,
     pub(super) requests: usize,
     pub(super) timeout: Duration,
+    /// Whether it is written to.
+    pub(super) sends: bool,
 }
 
 impl Default for RemoteOptions {
@@ -42,12 +44,13 @@ impl Default for RemoteOptions {
             block_bytes: 1 << 20,
             requests: 16,
             timeout: Duration::from_secs(60),
+            sends: false,
         }
     }
 }
 
 impl RemoteOptions {
-    /// The defaults: a cache of 16 GiB in blocks of 1 MiB, 16 requests at a time, each done within 60 seconds.
+    /// The defaults: a cache of 16 GiB in blocks of 1 MiB, 16 requests at a time, each done within 60 seconds and those that its bytes take.
     pub fn new() -> Self {
         Self::default()
     }
@@ -79,9 +82,15 @@ impl RemoteOptions {
         self
     }
 
-    /// After how long a request is given up, all its tries together.
+    /// After how long a request is given up, all its tries together: one that moves bytes has a second more for each 64 KiB.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
+        self
+    }
+
+    /// For a place that is written to.
+    pub(crate) fn sending(mut self) -> Self {
+        self.sends = true;
         self
     }
 
