@@ -8,7 +8,7 @@ use std::process::Command;
 use loaderx::{DenseDataset, export_npy};
 
 /// Blocks that nothing here runs, by their document and first line, each with its reason.
-const NOT_RUN: [(&str, &str, &str); 6] = [
+const NOT_RUN: [(&str, &str, &str); 7] = [
     ("README.md", "cargo run --release --example mnist --features burn-flex", "builds Burn: .ci/run runs it"),
     ("README.md", "cargo test", "it is what runs this"),
     (
@@ -20,6 +20,11 @@ const NOT_RUN: [(&str, &str, &str); 6] = [
         "docs/scale.md",
         "cargo test --release --lib block_shuffle_table -- --ignored --nocapture",
         "builds all again; a test holds the figures",
+    ),
+    (
+        "docs/scale.md",
+        "cargo run --release --manifest-path benches/compare/Cargo.toml --features remote --bin remote -- --local store --url http://127.0.0.1:8080/store --cache cache",
+        "takes minutes, and a server of a large store",
     ),
     ("CONTRIBUTING.md", "cargo test", "it is what runs this"),
     ("CONTRIBUTING.md", "bash .ci/run", "takes many minutes, and runs this"),
