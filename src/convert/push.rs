@@ -20,7 +20,8 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::Progress;
 use crate::engine::remote::{
-    Bucket, PUBLISHED, PUBLISHING, Published, PublishedObject, Put, RemoteOptions, SEAL, Version, seal, wait, wait_with,
+    Bucket, Held, PUBLISHED, PUBLISHING, Published, PublishedObject, Put, RemoteOptions, SEAL, Version, seal, wait,
+    wait_with,
 };
 use crate::engine::store::outline::{SINGLE, TABLE, TABLE_HEADER, chunk_ends, chunk_files, table_len};
 use crate::error::{Error, Result};
@@ -246,7 +247,7 @@ struct Sending {
     bucket: Arc<Bucket>,
     publishing: Publishing,
     /// That of our `publishing.json`.
-    lease: Version,
+    lease: Held,
     /// Objects that are there, by what earlier publishers said.
     known: BTreeMap<String, PublishedObject>,
 }
@@ -262,12 +263,12 @@ impl Sending {
         let id = format!("{:032x}", hash.digest128());
         let mut publishing =
             Publishing { format: FORMAT.into(), version: 1, id, by, since: now.as_secs(), sent: Vec::new() };
-        let published: Option<(Published, Version)> = read_json(&bucket, PUBLISHED)?;
+        let published: Option<(Published, Held)> = read_json(&bucket, PUBLISHED)?;
         let mut known: BTreeMap<String, PublishedObject> = BTreeMap::new();
         for object in published.into_iter().flat_map(|(published, _)| published.objects) {
             known.insert(object.name.clone(), object);
         }
-        let other: Option<(Publishing, Version)> = read_json(&bucket, PUBLISHING)?;
+        let other: Option<(Publishing, Held)> = read_json(&bucket, PUBLISHING)?;
         let how = match other {
             None => Put::New,
             Some((other, version)) if resume => {
@@ -453,22 +454,18 @@ fn get(bucket: &Arc<Bucket>, name: &str, range: std::ops::Range<u64>, version: &
     run(bucket, name, "read", async move { inner.get(&object, range, &version).await })
 }
 
-fn put(bucket: &Arc<Bucket>, name: &str, bytes: Vec<u8>, how: Put) -> Result<Version> {
+fn put(bucket: &Arc<Bucket>, name: &str, bytes: Vec<u8>, how: Put) -> Result<Held> {
     let (inner, object) = (Arc::clone(bucket), name.to_owned());
     run(bucket, name, "write", async move { inner.put(&object, bytes, how).await })
 }
 
 /// A small object, where there is one.
-fn read(bucket: &Arc<Bucket>, name: &str) -> Result<Option<(Vec<u8>, Version)>> {
-    let Some(version) = head(bucket, name)? else { return Ok(None) };
-    if version.size > MAX_JSON {
-        let path = Path::new(bucket.url()).join(name);
-        return Err(Error::corrupt(&path, format!("at most {MAX_JSON} bytes"), format!("{}", version.size)));
-    }
-    Ok(Some((get(bucket, name, 0..version.size, &version)?, version)))
+fn read(bucket: &Arc<Bucket>, name: &str) -> Result<Option<(Vec<u8>, Held)>> {
+    let (inner, object) = (Arc::clone(bucket), name.to_owned());
+    run(bucket, name, "read", async move { inner.read(&object, MAX_JSON).await })
 }
 
-fn read_json<T: for<'a> Deserialize<'a>>(bucket: &Arc<Bucket>, name: &str) -> Result<Option<(T, Version)>> {
+fn read_json<T: for<'a> Deserialize<'a>>(bucket: &Arc<Bucket>, name: &str) -> Result<Option<(T, Held)>> {
     let Some((bytes, version)) = read(bucket, name)? else { return Ok(None) };
     let parsed = serde_json::from_slice(&bytes).map_err(|e| {
         let path = Path::new(bucket.url()).join(name);
@@ -477,7 +474,7 @@ fn read_json<T: for<'a> Deserialize<'a>>(bucket: &Arc<Bucket>, name: &str) -> Re
     Ok(Some((parsed?, version)))
 }
 
-fn put_json(bucket: &Arc<Bucket>, name: &str, value: &impl Serialize, how: Put) -> Result<Version> {
+fn put_json(bucket: &Arc<Bucket>, name: &str, value: &impl Serialize, how: Put) -> Result<Held> {
     let bytes = serde_json::to_vec_pretty(value).map_err(|e| Error::invalid("publishing", e.to_string()))?;
     put(bucket, name, bytes, how)
 }

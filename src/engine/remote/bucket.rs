@@ -92,6 +92,10 @@ impl Version {
     }
 }
 
+/// A version that is to be replaced, as the provider calls it: GCS by another name than the tag.
+#[derive(Debug, Clone)]
+pub(crate) struct Held(UpdateVersion);
+
 /// How an object is put.
 #[derive(Debug, Clone)]
 pub(crate) enum Put {
@@ -100,7 +104,7 @@ pub(crate) enum Put {
     /// Only where nothing is.
     New,
     /// Only over that version.
-    Instead(Version),
+    Instead(Held),
 }
 
 impl Bucket {
@@ -136,8 +140,11 @@ impl Bucket {
                 let http = HttpBuilder::new().with_url(root).with_client_options(client).with_retry(retries(options));
                 built(http.build().map(|store| Arc::new(store) as _))?
             }
+            "file" => {
+                return Err(invalid("it names a folder of this machine: copy the store there or from there".into()));
+            }
             other => {
-                let reason = format!("{other}:// is not known: s3://, gs://, az://, http://, https:// and file:// are");
+                let reason = format!("{other}:// is not known: s3://, gs://, az://, http:// and https:// are");
                 return Err(invalid(reason));
             }
         };
@@ -266,20 +273,37 @@ impl Bucket {
         }
     }
 
+    /// All bytes of a small object, and which version they are; `None` where there is none.
+    pub(crate) async fn read(&self, name: &str, limit: u64) -> io::Result<Option<(Vec<u8>, Held)>> {
+        let path = self.path(name);
+        let read = async {
+            let got = self.store.get_opts(&path, GetOptions::default()).await?;
+            let held = Held(UpdateVersion { e_tag: got.meta.e_tag.clone(), version: got.meta.version.clone() });
+            let bytes = if got.meta.size > limit { None } else { Some(got.bytes().await?) };
+            Ok((bytes, held))
+        };
+        match self.moving(limit, None, read).await {
+            Ok((Some(bytes), held)) => Ok(Some((bytes.to_vec(), held))),
+            Ok((None, _)) => Err(io::Error::new(ErrorKind::InvalidData, format!("it has more than {limit} bytes"))),
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
     /// Puts a small object.
-    pub(crate) async fn put(&self, name: &str, bytes: Vec<u8>, how: Put) -> io::Result<Version> {
+    pub(crate) async fn put(&self, name: &str, bytes: Vec<u8>, how: Put) -> io::Result<Held> {
         self.fails()?;
         let path = self.path(name);
         let size = bytes.len() as u64;
         let mode = match how {
             Put::Over => PutMode::Overwrite,
             Put::New => PutMode::Create,
-            Put::Instead(version) => PutMode::Update(UpdateVersion { e_tag: version.tag, version: None }),
+            Put::Instead(Held(version)) => PutMode::Update(version),
         };
         let put = async { self.store.put_opts(&path, PutPayload::from(bytes), PutOptions::from(mode)).await };
         let put = self.moving(size, None, put).await?;
         self.fails()?;
-        Ok(Version { size, tag: put.e_tag, modified: 0 })
+        Ok(Held(put.into()))
     }
 
     /// Puts the first `size` bytes of a file, over what may be there, and gives their XXH3-128. The object is there when all
@@ -493,4 +517,91 @@ fn root_cause(error: &object_store::Error) -> String {
     let words =
         text.split_whitespace().filter(|word| !word.contains("://") && !word.contains('?') && !word.contains('='));
     words.take(40).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::net::TcpListener;
+    use std::thread;
+
+    use object_store::StaticCredentialProvider;
+    use object_store::gcp::GcpCredential;
+
+    use super::*;
+    use crate::engine::remote::wait;
+
+    /// The URL of a server that reads each request whole, and answers what `answer` says to its head.
+    fn server(answer: impl Fn(&str) -> String + Clone + Send + 'static) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (mut stream, answer) = (stream.unwrap(), answer.clone());
+                thread::spawn(move || {
+                    let mut input = BufReader::new(stream.try_clone().unwrap());
+                    loop {
+                        let mut head = String::new();
+                        while !head.ends_with("\r\n\r\n") {
+                            if input.read_line(&mut head).unwrap_or(0) == 0 {
+                                return;
+                            }
+                        }
+                        let head = head.to_ascii_lowercase();
+                        let length = head.split("content-length: ").nth(1).and_then(|rest| rest.lines().next());
+                        let length = length.map_or(0, |length| length.parse().unwrap());
+                        io::copy(&mut (&mut input).take(length), &mut io::sink()).unwrap();
+                        stream.write_all(answer(&head).as_bytes()).unwrap();
+                    }
+                });
+            }
+        });
+        url
+    }
+
+    #[test]
+    fn a_put_that_takes_longer_than_another_request_may_is_not_cut_off() {
+        let url = server(|head| {
+            let slow = head.starts_with("put") && head.contains("content-length: 4194304");
+            thread::sleep(Duration::from_millis(if slow { 1200 } else { 0 }));
+            "HTTP/1.1 201 Created\r\netag: \"1\"\r\ncontent-length: 0\r\n\r\n".into()
+        });
+        // A request that sends nothing is given up after half of that.
+        let options = RemoteOptions::new().timeout(Duration::from_secs(1));
+        let bucket = Bucket::new(&format!("{url}/folder"), &options.sending()).unwrap();
+        let put = async move { bucket.put("a", vec![0; 4 << 20], Put::Over).await.map(drop) };
+        wait(put).unwrap().unwrap();
+    }
+
+    #[test]
+    fn a_version_that_is_replaced_is_named_as_its_provider_names_it() {
+        let url = server(|head| {
+            let replaces = head.contains("x-goog-if-generation-match: 7\r\n");
+            let status =
+                if replaces || head.contains("x-goog-if-generation-match: 0\r\n") { "200 OK" } else { "412 No" };
+            let is_get = head.starts_with("get");
+            let (status, body) = if is_get { ("200 OK", "it") } else { (status, "") };
+            let length = body.len();
+            format!(
+                "HTTP/1.1 {status}\r\netag: \"a\"\r\nlast-modified: Mon, 30 Nov 2026 07:00:00 GMT\r\nx-goog-generation: 7\r\ncontent-length: {length}\r\n\r\n{body}"
+            )
+        });
+        let options = RemoteOptions::new();
+        let store = GoogleCloudStorageBuilder::new()
+            .with_bucket_name("bucket")
+            .with_base_url(&url)
+            .with_credentials(Arc::new(StaticCredentialProvider::new(GcpCredential { bearer: "test".into() })))
+            .with_client_options(client(&options).with_allow_http(true));
+        let bucket = Bucket::of(Arc::new(store.build().unwrap()), &url, Fault(Arc::new(|| false)));
+        let replace = async move {
+            let held = bucket.put("a", vec![1], Put::New).await?;
+            bucket.put("a", vec![2], Put::Instead(held)).await?;
+            let (bytes, held) = bucket.read("a", 2).await?.unwrap();
+            assert_eq!(bytes, b"it");
+            bucket.put("a", vec![3], Put::Instead(held)).await?;
+            assert_eq!(bucket.read("a", 1).await.unwrap_err().kind(), ErrorKind::InvalidData);
+            io::Result::Ok(())
+        };
+        wait(replace).unwrap().unwrap();
+    }
 }

@@ -11,7 +11,7 @@ mod runtime;
 
 #[cfg(test)]
 pub(crate) use bucket::Fault;
-pub(crate) use bucket::{Bucket, Put, Version};
+pub(crate) use bucket::{Bucket, Held, Put, Version};
 #[cfg(test)]
 pub(crate) use disk::open_in;
 pub(crate) use disk::{RemoteDisk, open};
