@@ -130,10 +130,10 @@ impl<'a> Push<'a> {
 
     fn send(&mut self, send: &mut Sending, store: &Store, table: &[u8], files: &[LocalFile]) -> Result<Pushed> {
         let total: u64 = files.iter().map(|file| file.size).sum();
-        let mut done = 0;
+        let (mut done, stop) = (0, self.stop);
         let (mut objects, mut changed) = (Vec::new(), Vec::new());
         for file in files {
-            match send.unchanged(file)? {
+            match send.unchanged(file, || stop.is_some_and(|stop| stop.load(Ordering::Relaxed)))? {
                 Some(object) => {
                     objects.push(object);
                     done += file.size;
@@ -158,10 +158,14 @@ impl<'a> Push<'a> {
                     source_bytes_total: Some(total),
                 });
             };
-            objects.push(send.file(file, self.stop, report)?);
+            objects.push(send.file(file, stop, report)?);
             pushed.sent += 1;
             pushed.bytes += file.size;
             done += file.size;
+        }
+        if read_table(store.path())? != table {
+            let reason = "another program has changed the store meanwhile: push it again, with resume (--resume)";
+            return Err(Error::io("publish", store.path())(io::Error::other(reason)));
         }
         send.publish(table, objects)?;
         pushed.bytes += table.len() as u64;
@@ -224,7 +228,7 @@ fn files(path: &Path, table: &[u8]) -> Result<Vec<LocalFile>> {
 }
 
 /// What `publishing.json` says.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Publishing {
     format: String,
     version: u32,
@@ -234,7 +238,7 @@ struct Publishing {
     by: String,
     /// Since when, in seconds since 1970.
     since: u64,
-    /// What was sent, with the tags it then had.
+    /// The objects that earlier pushes and this one have sent, with the tags they then had.
     sent: Vec<PublishedObject>,
 }
 
@@ -271,25 +275,34 @@ impl Sending {
         let other: Option<(Publishing, Held)> = read_json(&bucket, PUBLISHING)?;
         let how = match other {
             None => Put::New,
-            Some((other, version)) if resume => {
-                publishing.sent = other.sent;
-                Put::Instead(version)
+            Some((other, held)) if resume => {
+                known.extend(other.sent.into_iter().map(|object| (object.name.clone(), object)));
+                Put::Instead(held)
             }
             Some((other, _)) => return Err(at_work(&bucket, Some(&other))),
         };
-        known.extend(publishing.sent.iter().map(|object| (object.name.clone(), object.clone())));
-        let lease = match put_json(&bucket, PUBLISHING, &publishing, how) {
-            Err(Error::Io { source, .. }) if displaced(&source) => {
-                let other = read_json::<Publishing>(&bucket, PUBLISHING)?.map(|(other, _)| other);
-                return Err(at_work(&bucket, other.as_ref()));
+        // With those that the new store will not have, so that whoever resumes removes them.
+        publishing.sent = known.values().cloned().collect();
+        let lease = put_lease(&bucket, &publishing, how)?;
+        let sending = Sending { bucket, publishing, lease, known };
+        sending.prove_conditions()?;
+        Ok(sending)
+    }
+
+    /// Some servers take conditional puts for plain ones: there, nobody could be told that another one is at work.
+    fn prove_conditions(&self) -> Result<()> {
+        for how in [Put::New, Put::Instead(Held::nothing())] {
+            if put_json(&self.bucket, PUBLISHING, &self.publishing, how).is_ok() {
+                let (bucket, path) = (Arc::clone(&self.bucket), Path::new(self.bucket.url()).to_path_buf());
+                run(&self.bucket, PUBLISHING, "remove", async move { bucket.delete(PUBLISHING).await })?;
+                return Err(no_conditions(&path));
             }
-            put => put?,
-        };
-        Ok(Sending { bucket, publishing, lease, known })
+        }
+        Ok(())
     }
 
     /// The object that a file was sent as, if both are still the same.
-    fn unchanged(&self, file: &LocalFile) -> Result<Option<PublishedObject>> {
+    fn unchanged(&self, file: &LocalFile, stop: impl Fn() -> bool) -> Result<Option<PublishedObject>> {
         let Some(object) = self.known.get(&file.name).filter(|object| object.size == file.size) else {
             return Ok(None);
         };
@@ -297,21 +310,18 @@ impl Sending {
         if !head(&self.bucket, &file.name)?.as_ref().is_some_and(same) {
             return Ok(None);
         }
-        let hash = hash_of(file).map_err(Error::io("read", &file.path))?;
+        let hash = match hash_of(file, stop) {
+            Err(e) if e.kind() == ErrorKind::Interrupted => return Err(interrupted()),
+            hash => hash.map_err(Error::io("read", &file.path))?,
+        };
         Ok((format!("{hash:032x}") == object.hash).then(|| object.clone()))
     }
 
     /// Whether exactly that is what is published.
     fn is_published(&self, table: &[u8], objects: &[PublishedObject]) -> Result<bool> {
-        let manifest = Published::new(table, objects.to_vec()).to_bytes();
+        let manifest = Published::new(&self.bucket, table, objects.to_vec()).to_bytes();
         let found = read(&self.bucket, PUBLISHED)?;
-        let len = table.len() as u64 + SEAL as u64;
-        let Some(version) = head(&self.bucket, TABLE)?.filter(|version| version.size == len) else { return Ok(false) };
-        if found.map(|(bytes, _)| bytes) != Some(manifest.clone()) {
-            return Ok(false);
-        }
-        let end = get(&self.bucket, TABLE, table.len() as u64..len, &version)?;
-        Ok(end == seal(&manifest))
+        Ok(found.is_some_and(|(found, _)| found == manifest) && self.seal(table)? == Some(seal(&manifest)))
     }
 
     fn delete(&mut self, name: &str) -> Result<()> {
@@ -335,7 +345,7 @@ impl Sending {
         let is_stopped = || stop.is_some_and(|stop| stop.load(Ordering::Relaxed));
         stopped.store(is_stopped(), Ordering::Relaxed);
         if is_stopped() {
-            return Err(self.interrupted());
+            return Err(interrupted());
         }
         let tick = || {
             stopped.store(is_stopped(), Ordering::Relaxed);
@@ -343,7 +353,7 @@ impl Sending {
         };
         let path = Path::new(self.bucket.url()).join(&file.name);
         let hash = match wait_with(work, tick).map_err(Error::io("send", &path))? {
-            Err(e) if e.kind() == ErrorKind::Interrupted => return Err(self.interrupted()),
+            Err(e) if e.kind() == ErrorKind::Interrupted => return Err(interrupted()),
             hash => hash.map_err(Error::io("send", &path))?,
         };
         let found = head(&self.bucket, &file.name)?.filter(|found| found.size == file.size);
@@ -357,37 +367,33 @@ impl Sending {
         Ok(object)
     }
 
-    fn interrupted(&self) -> Error {
-        let left = format!("{} objects were sent: go on with resume (--resume)", self.publishing.sent.len());
-        Error::Interrupted { records: 0, left }
-    }
-
     /// Writes down what was sent, if nobody has taken over meanwhile.
     fn renew(&mut self) -> Result<()> {
-        match put_json(&self.bucket, PUBLISHING, &self.publishing, Put::Instead(self.lease.clone())) {
-            Ok(lease) => {
-                self.lease = lease;
-                Ok(())
-            }
-            Err(Error::Io { source, .. }) if displaced(&source) => {
-                let other = read_json::<Publishing>(&self.bucket, PUBLISHING)?.map(|(other, _)| other);
-                Err(at_work(&self.bucket, other.as_ref()))
-            }
-            Err(error) => Err(error),
-        }
+        self.lease = put_lease(&self.bucket, &self.publishing, Put::Instead(self.lease.clone()))?;
+        Ok(())
     }
 
     /// Puts the manifest, and the table that names it.
     fn publish(&mut self, table: &[u8], objects: Vec<PublishedObject>) -> Result<()> {
         self.renew()?;
-        let manifest = Published::new(table, objects).to_bytes();
-        let sealed = [table, &seal(&manifest)].concat();
+        let manifest = Published::new(&self.bucket, table, objects).to_bytes();
+        let seal = seal(&manifest);
         put(&self.bucket, PUBLISHED, manifest, Put::Over)?;
         self.renew()?;
-        match put(&self.bucket, TABLE, sealed, Put::New) {
-            Err(Error::Io { source, .. }) if displaced(&source) => Err(at_work(&self.bucket, None)),
+        match put(&self.bucket, TABLE, [table, &seal].concat(), Put::New) {
+            Err(Error::Io { source, .. }) if displaced(&source) => {
+                // Or it was put, the answer was lost, and it was put again.
+                if self.seal(table)? == Some(seal) { Ok(()) } else { Err(at_work(&self.bucket, None)) }
+            }
             put => put.map(drop),
         }
+    }
+
+    /// What stands behind the table that is there, if it is as long as this one.
+    fn seal(&self, table: &[u8]) -> Result<Option<[u8; SEAL]>> {
+        let (len, end) = (table.len() as u64, (table.len() + SEAL) as u64);
+        let Some(version) = head(&self.bucket, TABLE)?.filter(|version| version.size == end) else { return Ok(None) };
+        Ok(get(&self.bucket, TABLE, len..end, &version)?.try_into().ok())
     }
 
     /// Removes what the store does not have any more, and `publishing.json`.
@@ -415,12 +421,17 @@ fn at_work(bucket: &Bucket, other: Option<&Publishing>) -> Error {
     Error::Locked { path: Path::new(bucket.url()).join(PUBLISHING), reason }
 }
 
-fn hash_of(file: &LocalFile) -> io::Result<u128> {
+fn interrupted() -> Error {
+    Error::Interrupted { records: 0, left: "what was sent is kept: go on with resume (--resume)".into() }
+}
+
+fn hash_of(file: &LocalFile, stop: impl Fn() -> bool) -> io::Result<u128> {
     let mut hash = Xxh3::new();
     let mut bytes = vec![0; 1 << 20];
     let mut open = File::open(&file.path)?.take(file.size);
     loop {
         match open.read(&mut bytes)? {
+            _ if stop() => return Err(ErrorKind::Interrupted.into()),
             0 => return Ok(hash.digest128()),
             count => hash.update(&bytes[..count]),
         }
@@ -436,12 +447,14 @@ fn run<T: Send + 'static>(
 ) -> Result<T> {
     let path = Path::new(bucket.url()).join(name);
     wait(work).flatten().map_err(|e| match e.kind() {
-        ErrorKind::Unsupported => {
-            let reason = "the server must know conditional puts, so that two pushes cannot mix: S3, GCS and Azure do";
-            Error::unsupported(&path, "publishing there", reason)
-        }
+        ErrorKind::Unsupported => no_conditions(&path),
         _ => Error::io(action, &path)(e),
     })
+}
+
+fn no_conditions(path: &Path) -> Error {
+    let reason = "the server must know conditional puts, so that two pushes cannot mix: S3, GCS and Azure do";
+    Error::unsupported(path, "publishing there", reason)
 }
 
 fn head(bucket: &Arc<Bucket>, name: &str) -> Result<Option<Version>> {
@@ -477,4 +490,16 @@ fn read_json<T: for<'a> Deserialize<'a>>(bucket: &Arc<Bucket>, name: &str) -> Re
 fn put_json(bucket: &Arc<Bucket>, name: &str, value: &impl Serialize, how: Put) -> Result<Held> {
     let bytes = serde_json::to_vec_pretty(value).map_err(|e| Error::invalid("publishing", e.to_string()))?;
     put(bucket, name, bytes, how)
+}
+
+/// Puts `publishing.json`, where nobody else has put one meanwhile.
+fn put_lease(bucket: &Arc<Bucket>, publishing: &Publishing, how: Put) -> Result<Held> {
+    match put_json(bucket, PUBLISHING, publishing, how) {
+        Err(Error::Io { source, .. }) if displaced(&source) => match read_json::<Publishing>(bucket, PUBLISHING)? {
+            // It was put, the answer was lost, and it was put again.
+            Some((found, held)) if found == *publishing => Ok(held),
+            found => Err(at_work(bucket, found.map(|(other, _)| other).as_ref())),
+        },
+        put => put,
+    }
 }

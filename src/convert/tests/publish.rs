@@ -1,13 +1,23 @@
 //! Pushes that are cut off at every point, and two at a time: readers never see a mixture.
 
+use std::fmt;
+use std::fs::File;
+use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use async_trait::async_trait;
+use futures_util::stream::{BoxStream, StreamExt};
+use object_store::path::Path as At;
+use object_store::{
+    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMode,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result as Answer,
+};
 use tempfile::TempDir;
 
 use crate::convert::{Pull, Push};
-use crate::engine::remote::{Bucket, Fault, InMemory, RemoteOptions, open_in};
+use crate::engine::remote::{Bucket, Fault, InMemory, RemoteOptions, open_in, wait};
 use crate::error::{Error, Result};
 use crate::{Codec, DictSize, Store, StoreOptions};
 
@@ -41,13 +51,31 @@ impl Place {
             let (bytes, offsets) = packed(&records);
             store.train_dict(&bytes, &offsets, DictSize::Bytes(1024)).unwrap();
         }
-        append(&store, &records);
+        append(&store, &records[..count / 2]);
+        store.close().unwrap();
+        // As another program would, to have several chunk files.
+        let (meta, mut header) = (path.join("meta.zr"), [0; 16]);
+        let mut file = File::options().read(true).write(true).open(meta).unwrap();
+        file.read_exact(&mut header).unwrap();
+        header[6..12].copy_from_slice(&[1, 0, 0, 0, 0, 0]);
+        file.rewind().unwrap();
+        file.write_all(&header).unwrap();
+        let store = StoreOptions::new().codec(codec).open_writable(&path).unwrap();
+        append(&store, &records[count / 2..]);
         store.close().unwrap();
         (path, records)
     }
 
     fn push(&self, path: &Path, resume: bool) -> Result<crate::Pushed> {
         Push::new().resume(resume).store_in(path, self.bucket(|| false))
+    }
+
+    /// The names of all objects.
+    fn names(&self) -> Vec<String> {
+        let listed = self.memory.list(None).map(|object| object.unwrap().location.filename().unwrap().to_owned());
+        let mut names: Vec<String> = wait(listed.collect()).unwrap();
+        names.sort();
+        names
     }
 
     /// What a reader finds: the records, or that there is no store.
@@ -78,7 +106,11 @@ fn append(store: &Store, records: &[Vec<u8>]) {
 
 #[test]
 fn a_push_that_is_cut_off_at_any_point_leaves_the_old_store_or_none_and_one_that_resumes_ends_it() {
-    for (before, codecs) in [(false, [Codec::Raw, Codec::Zstd]), (true, [Codec::Raw, Codec::ZstdDict])] {
+    for (before, codecs) in [
+        (false, [Codec::Raw, Codec::Zstd]),
+        (true, [Codec::Raw, Codec::ZstdDict]),
+        (true, [Codec::ZstdDict, Codec::Raw]),
+    ] {
         for cut in 0.. {
             let place = Place::new();
             let (old, old_records) = place.make("old", codecs[0], 3, 90);
@@ -103,6 +135,11 @@ fn a_push_that_is_cut_off_at_any_point_leaves_the_old_store_or_none_and_one_that
                     assert!(resumed.sent + resumed.kept > 0);
                 }
                 assert_eq!(place.read(), Some(new_records), "cut at {cut}");
+                let mut names = vec!["0.zr", "1.sum", "1.zr", "commit.zr", "meta.zr", "published.json"];
+                names.extend((codecs[1] == Codec::ZstdDict).then_some("dict.zr"));
+                names.sort_unstable();
+                // What the old store had beside that is gone.
+                assert_eq!(place.names(), names, "cut at {cut}");
             } else {
                 assert!(cut > 15);
                 break;
@@ -179,4 +216,101 @@ fn what_is_pulled_is_what_was_pushed_and_python_can_open_it() {
         assert_eq!(len(&destination), len(&path));
         assert!(matches!(Pull::new().store_from(&disk, Path::new("memory"), &destination), Err(Error::Exists { .. })));
     }
+}
+
+#[test]
+fn a_store_that_another_program_changes_meanwhile_is_not_published() {
+    let place = Place::new();
+    let (path, _) = place.make("store", Codec::Zstd, 5, 100);
+    let (done, meta) = (AtomicUsize::new(0), path.join("meta.zr"));
+    let bucket = place.bucket(move || {
+        if done.fetch_add(1, Ordering::SeqCst) == 8 {
+            let mut file = File::options().write(true).open(&meta).unwrap();
+            file.seek(std::io::SeekFrom::Start(12)).unwrap();
+            file.write_all(&99u32.to_le_bytes()).unwrap();
+        }
+        false
+    });
+    let error = Push::new().store_in(&path, bucket).unwrap_err().to_string();
+    assert!(error.contains("another program has changed the store"), "{error}");
+    assert_eq!(place.read(), None);
+}
+
+/// What a server does with a conditional put.
+#[derive(Debug, Clone, Copy)]
+enum Conditions {
+    /// It does it twice: the first answer was lost.
+    Twice,
+    /// It does not look at the condition.
+    Ignored,
+}
+
+#[derive(Debug)]
+struct Odd(Arc<InMemory>, Conditions);
+
+impl fmt::Display for Odd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("odd")
+    }
+}
+
+#[async_trait]
+impl ObjectStore for Odd {
+    async fn put_opts(&self, path: &At, bytes: PutPayload, mut options: PutOptions) -> Answer<PutResult> {
+        match (&options.mode, self.1) {
+            (PutMode::Overwrite, _) => {}
+            (_, Conditions::Twice) => _ = self.0.put_opts(path, bytes.clone(), options.clone()).await?,
+            (_, Conditions::Ignored) => options.mode = PutMode::Overwrite,
+        }
+        self.0.put_opts(path, bytes, options).await
+    }
+
+    async fn put_multipart_opts(&self, path: &At, options: PutMultipartOptions) -> Answer<Box<dyn MultipartUpload>> {
+        self.0.put_multipart_opts(path, options).await
+    }
+
+    async fn get_opts(&self, path: &At, options: GetOptions) -> Answer<GetResult> {
+        self.0.get_opts(path, options).await
+    }
+
+    fn delete_stream(&self, paths: BoxStream<'static, Answer<At>>) -> BoxStream<'static, Answer<At>> {
+        self.0.delete_stream(paths)
+    }
+
+    fn list(&self, prefix: Option<&At>) -> BoxStream<'static, Answer<ObjectMeta>> {
+        self.0.list(prefix)
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&At>) -> Answer<ListResult> {
+        self.0.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &At, to: &At, options: CopyOptions) -> Answer<()> {
+        self.0.copy_opts(from, to, options).await
+    }
+}
+
+#[test]
+fn a_put_whose_answer_was_lost_is_not_taken_for_that_of_another_push() {
+    let place = Place::new();
+    let (path, records) = place.make("store", Codec::Zstd, 5, 100);
+    let odd = Odd(place.memory.clone(), Conditions::Twice);
+    let bucket = Bucket::of(Arc::new(odd), "memory", Fault(Arc::new(|| false)));
+    Push::new().store_in(&path, Arc::new(bucket)).unwrap();
+    assert_eq!(place.read(), Some(records));
+    assert!(!place.names().contains(&"publishing.json".into()));
+}
+
+#[test]
+fn a_server_that_ignores_conditions_is_refused_and_keeps_its_store() {
+    let place = Place::new();
+    let (old, old_records) = place.make("old", Codec::Zstd, 3, 90);
+    let (new, _) = place.make("new", Codec::Zstd, 5, 100);
+    place.push(&old, false).unwrap();
+    let names = place.names();
+    let odd = Odd(place.memory.clone(), Conditions::Ignored);
+    let bucket = Bucket::of(Arc::new(odd), "memory", Fault(Arc::new(|| false)));
+    let refused = Push::new().store_in(&new, Arc::new(bucket));
+    assert!(matches!(refused, Err(Error::Unsupported { .. })), "{refused:?}");
+    assert_eq!((place.read(), place.names()), (Some(old_records), names));
 }

@@ -24,6 +24,7 @@ use object_store::{
 use url::Url;
 use xxhash_rust::xxh3::Xxh3;
 
+use super::manifest::hash;
 use super::options::RemoteOptions;
 use super::runtime::choose_provider;
 use crate::error::{Error, Result};
@@ -95,6 +96,13 @@ impl Version {
 /// A version that is to be replaced, as the provider calls it: GCS by another name than the tag.
 #[derive(Debug, Clone)]
 pub(crate) struct Held(UpdateVersion);
+
+impl Held {
+    /// A version that nothing has.
+    pub(crate) fn nothing() -> Held {
+        Held(UpdateVersion { e_tag: Some(format!("\"{:032x}\"", 0)), version: Some("1".into()) })
+    }
+}
 
 /// How an object is put.
 #[derive(Debug, Clone)]
@@ -187,6 +195,11 @@ impl Bucket {
         let servers =
             ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AZURE_STORAGE_ENDPOINT"].map(env::var);
         format!("{} {}", self.url, servers.into_iter().filter_map(Result::ok).collect::<Vec<_>>().join(" "))
+    }
+
+    /// The same, as a publisher notes it.
+    pub(super) fn place(&self) -> String {
+        hash(self.address().as_bytes())
     }
 
     fn path(&self, name: &str) -> Path {

@@ -150,7 +150,7 @@ impl Look {
             return Err(Error::corrupt(&path, "names of files", format!("{name:?}")));
         }
         let versions = self.heads(&names).await?;
-        if let Some(fault) = parsed.fault(table, &versions) {
+        if let Some(fault) = parsed.fault(&self.bucket.place(), table, &versions) {
             return Err(under_way(&fault));
         }
         let objects = names.into_iter().zip(versions).filter_map(|(name, version)| Some(self.object(name, version?)));
