@@ -94,7 +94,7 @@ pub use convert::{
     Export, Exported, ExportedArray, Import, Imported, Progress, Recode, Repaired, SourceFormat, export_npy, repair,
 };
 #[cfg(feature = "remote")]
-pub use convert::{Pull, Push, Pushed};
+pub use convert::{Pull, Pulled, Push, Pushed};
 pub use data::{
     AnyDataset, DType, DatasetOptions, DenseBatch, DenseDataset, Element, Kind, RaggedBatch, RaggedDataset, Selection,
     Shape,

@@ -4,8 +4,8 @@
 //! `import` is the builder that a user sees. `npy`, `npz` and `safetensors` say which tables a file holds, `choose` takes some
 //! of them, `table` and `fortran` give their rows; `lines` and `files` give records of bytes; `plan` says which of all these go
 //! into which stores. `write` puts them there, as `records` does with those of iterators, `export` takes them out, `recode`
-//! puts them into another store. `journal` keeps what an import was begun with, and `place` is where the file system is
-//! changed.
+//! puts them into another store. `push` publishes one in object storage, and `pull` brings one from there. `journal` keeps what
+//! an import was begun with, and `place` is where the file system is changed.
 
 mod blocks;
 mod choose;
@@ -34,7 +34,7 @@ mod write;
 pub use export::{Export, Exported, ExportedArray, export_npy};
 pub use import::{Import, Imported, Progress, SourceFormat};
 #[cfg(feature = "remote")]
-pub use pull::Pull;
+pub use pull::{Pull, Pulled};
 #[cfg(feature = "remote")]
 pub use push::{Push, Pushed};
 pub use recode::{Recode, Repaired, repair};

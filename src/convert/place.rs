@@ -5,8 +5,12 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+#[cfg(feature = "remote")]
+use std::sync::{Mutex, PoisonError};
 
 use super::journal::{self, Journal, MAX_JOURNAL};
+#[cfg(feature = "remote")]
+use crate::data::{Access, DiskFile};
 use crate::data::{Disk, LockGuard, LockKind, OsDisk, create_dirs, read_small, refuse_url, replace, unfinished};
 use crate::error::{Error, Result};
 use crate::events::event;
@@ -228,6 +232,67 @@ pub(super) fn refuse_existing(disk: &dyn Disk, path: &Path) -> Result<()> {
 
 fn parent(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// A file in a `DST.partial` that is written at any place, and has its name when it is whole.
+#[cfg(feature = "remote")]
+#[derive(Debug)]
+pub(super) struct Incoming {
+    disk: Arc<dyn Disk>,
+    path: PathBuf,
+    len: u64,
+    /// While it is written.
+    file: Mutex<Option<Arc<dyn DiskFile>>>,
+}
+
+#[cfg(feature = "remote")]
+impl Incoming {
+    /// A file of `len` bytes; nothing is done yet.
+    pub(super) fn new(disk: &Arc<dyn Disk>, path: &Path, len: u64) -> Incoming {
+        Incoming { disk: Arc::clone(disk), path: path.to_path_buf(), len, file: Mutex::default() }
+    }
+
+    /// Whether it has its name.
+    pub(super) fn is_there(&self) -> bool {
+        self.disk.exists(&self.path)
+    }
+
+    fn file(&self) -> Result<Arc<dyn DiskFile>> {
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = &*file {
+            return Ok(Arc::clone(file));
+        }
+        let path = unfinished(&self.path);
+        let opened = self.disk.open(&path, Access::Write).map_err(Error::io("create", &path))?;
+        opened.set_len(0).and_then(|()| opened.set_len(self.len)).map_err(Error::io("write", &path))?;
+        Ok(Arc::clone(file.insert(opened)))
+    }
+
+    pub(super) fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        self.file()?.write_at(bytes, offset).map_err(Error::io("write", &self.path))
+    }
+
+    /// Reads the first `len` bytes, while it is written or when it is whole, and tells `take` of them.
+    pub(super) fn read(&self, len: u64, mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let open = self.file.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let file = open.map_or_else(|| self.disk.open(&self.path, Access::Read), Ok);
+        let file = file.map_err(Error::io("open", &self.path))?;
+        let mut bytes = vec![0; len.min(1 << 20) as usize];
+        for begin in (0..len).step_by(1 << 20) {
+            let bytes = &mut bytes[..(len - begin).min(1 << 20) as usize];
+            file.read_at(bytes, begin).map_err(Error::io("read", &self.path))?;
+            take(bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Gives it its name, durably but for the name.
+    pub(super) fn finish(&self) -> Result<()> {
+        let file = self.file()?;
+        file.sync().map_err(Error::io("sync", &self.path))?;
+        *self.file.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.disk.rename(&unfinished(&self.path), &self.path).map_err(Error::io("rename to", &self.path))
+    }
 }
 
 /// A file without a name beside the destination, which is gone when it is closed.

@@ -30,6 +30,8 @@ pub(crate) use schema::{Metadata, NewSchema};
 pub use selection::Selection;
 pub use shape::Shape;
 
+#[cfg(feature = "remote")]
+pub(crate) use crate::engine::store::{Access, DiskFile};
 // The store's limits, its places and the disk, for the rooms that import this one and not the engine.
 pub(crate) use crate::engine::store::{
     Disk, LockGuard, LockKind, MAX_RECORDS, MAX_SAMPLE_BYTES, MAX_SAMPLES, OsDisk, Place, RECORD_LIMIT, create_dirs,

@@ -28,9 +28,11 @@ pub(crate) struct PushArguments {
     json: bool,
 }
 
-/// Bring a store from object storage to this disk, and verify each record of it.
+/// Bring a store from object storage to this disk, and compare each file with the hash that push has noted, or where there is
+/// none, each record with its checksum.
 ///
-/// The number of its records is printed.
+/// The store is built in DST.partial: DST appears when it is whole. Ctrl-C leaves DST.partial, from where --resume goes on. The
+/// number of records is printed, those of the objects that came and that were kept, and the bytes that came.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PullArguments {
     /// Where it is
@@ -39,7 +41,10 @@ pub(crate) struct PullArguments {
     /// The store to make. Nothing may be there
     #[arg(value_name = "DST")]
     destination: PathBuf,
-    /// One JSON object: records
+    /// Go on with what a pull of the same store left in DST.partial
+    #[arg(long)]
+    resume: bool,
+    /// One JSON object: records, fetched, kept, bytes
     #[arg(long)]
     json: bool,
 }
@@ -60,11 +65,12 @@ pub(crate) fn push(arguments: &PushArguments) -> Result<()> {
 pub(crate) fn pull(arguments: &PullArguments) -> Result<()> {
     let bar = Bar::new("bytes");
     let show = |done: loaderx::Progress| bar.count(done.source_bytes, done.source_bytes_total.unwrap_or(0));
-    let pull = Pull::new().stop(crate::interrupt::flag()?).progress(show);
-    let records = pull.store(&arguments.url, &arguments.destination)?;
+    let pull = Pull::new().resume(arguments.resume).stop(crate::interrupt::flag()?).progress(show);
+    let pulled = pull.store(&arguments.url, &arguments.destination)?;
     drop(bar);
+    let loaderx::Pulled { records, fetched, kept, bytes, .. } = pulled;
     output::result(&match arguments.json {
-        true => json!({"records": records}).to_string() + "\n",
-        false => format!("{records} records\n"),
+        true => json!({"records": records, "fetched": fetched, "kept": kept, "bytes": bytes}).to_string() + "\n",
+        false => format!("{records} records: {fetched} objects came, {kept} kept, {bytes} bytes\n"),
     })
 }

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use futures_util::stream::{BoxStream, StreamExt};
@@ -16,8 +16,8 @@ use object_store::{
 };
 use tempfile::TempDir;
 
-use crate::convert::{Pull, Push};
-use crate::engine::remote::{Bucket, Fault, InMemory, RemoteOptions, open_in, wait};
+use crate::convert::{Progress, Pull, Push};
+use crate::engine::remote::{Bucket, Fault, InMemory, Put, RemoteOptions, open_in, wait};
 use crate::error::{Error, Result};
 use crate::{Codec, DictSize, Store, StoreOptions};
 
@@ -78,6 +78,20 @@ impl Place {
         names
     }
 
+    fn put(&self, files: &[(String, Vec<u8>)]) {
+        for (name, bytes) in files.iter().cloned() {
+            let bucket = self.bucket(|| false);
+            wait(async move { bucket.put(&name, bytes, Put::Over).await }).unwrap().unwrap();
+        }
+    }
+
+    fn forget(&self) {
+        for name in self.names() {
+            let bucket = self.bucket(|| false);
+            wait(async move { bucket.delete(&name).await }).unwrap().unwrap();
+        }
+    }
+
     /// What a reader finds: the records, or that there is no store.
     fn read(&self) -> Option<Records> {
         let disk = match open_in(self.bucket(|| false), &self.options()) {
@@ -135,8 +149,8 @@ fn a_push_that_is_cut_off_at_any_point_leaves_the_old_store_or_none_and_one_that
                     assert!(resumed.sent + resumed.kept > 0);
                 }
                 assert_eq!(place.read(), Some(new_records), "cut at {cut}");
-                let mut names = vec!["0.zr", "1.sum", "1.zr", "commit.zr", "meta.zr", "published.json"];
-                names.extend((codecs[1] == Codec::ZstdDict).then_some("dict.zr"));
+                let mut names: Vec<String> = bytes_of(&new).into_iter().map(|(name, _)| name).collect();
+                names.push("published.json".into());
                 names.sort_unstable();
                 // What the old store had beside that is gone.
                 assert_eq!(place.names(), names, "cut at {cut}");
@@ -208,7 +222,7 @@ fn what_is_pulled_is_what_was_pushed_and_python_can_open_it() {
         place.push(&path, false).unwrap();
         let destination = place.folder.path().join("pulled");
         let disk = open_in(place.bucket(|| false), &place.options()).unwrap();
-        assert_eq!(Pull::new().store_from(&disk, Path::new("memory"), &destination).unwrap(), 100);
+        assert_eq!(Pull::new().store_from(&disk, Path::new("memory"), &destination).unwrap().records, 100);
         let store = Store::open(&destination).unwrap();
         let found = store.gather(&(0..100).collect::<Vec<_>>()).unwrap();
         assert_eq!((found.bytes, found.offsets), packed(&records));
@@ -313,4 +327,94 @@ fn a_server_that_ignores_conditions_is_refused_and_keeps_its_store() {
     let refused = Push::new().store_in(&new, Arc::new(bucket));
     assert!(matches!(refused, Err(Error::Unsupported { .. })), "{refused:?}");
     assert_eq!((place.read(), place.names()), (Some(old_records), names));
+}
+
+/// The first bytes of the files of a store, by their names, but for those of locks: all of them, but for the table's hole.
+fn bytes_of(path: &Path) -> Vec<(String, Vec<u8>)> {
+    let entries = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap());
+    let read = |entry: std::fs::DirEntry| {
+        let mut bytes = Vec::new();
+        let len = if entry.file_name() == "meta.zr" { 16 + 16 * 100 } else { u64::MAX };
+        File::open(entry.path()).unwrap().take(len).read_to_end(&mut bytes).unwrap();
+        (entry.file_name().into_string().unwrap(), bytes)
+    };
+    let mut files: Vec<_> = entries.map(read).filter(|(name, _)| !name.ends_with(".lock")).collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn a_pull_that_was_stopped_goes_on_with_the_files_that_are_whole_and_never_with_those_of_another_store() {
+    let place = Place::new();
+    let (path, _) = place.make("store", Codec::ZstdDict, 5, 100);
+    let (other, _) = place.make("other", Codec::Raw, 7, 100);
+    place.push(&path, false).unwrap();
+    let destination = place.folder.path().join("pulled");
+    let open = || open_in(place.bucket(|| false), &place.options().requests(1)).unwrap();
+    let pull = |resume| Pull::new().remote(place.options().requests(1)).resume(resume);
+    let stopped = || {
+        let stop = AtomicBool::new(false);
+        let after_some = |done: Progress| stop.store(done.bytes > 0, Ordering::SeqCst);
+        let stopped =
+            pull(true).stop(&stop).progress(after_some).store_from(&open(), Path::new("memory"), &destination);
+        assert!(matches!(stopped, Err(Error::Interrupted { .. })), "{stopped:?}");
+        assert!(!destination.exists());
+    };
+    stopped();
+    let partial = place.folder.path().join("pulled.partial/data");
+    // One that was damaged meanwhile comes again.
+    let whole = bytes_of(&partial).into_iter().find(|(name, _)| name == "0.zr");
+    if let Some((name, mut bytes)) = whole {
+        bytes[7] ^= 1;
+        std::fs::write(partial.join(name), bytes).unwrap();
+    }
+    let resumed = pull(true).store_from(&open(), Path::new("memory"), &destination).unwrap();
+    assert_eq!((resumed.records, resumed.kept + resumed.fetched), (100, bytes_of(&path).len() as u64));
+    assert!(bytes_of(&destination) == bytes_of(&path));
+
+    std::fs::remove_dir_all(&destination).unwrap();
+    stopped();
+    stopped();
+    place.push(&other, false).unwrap();
+    let error = pull(true).store_from(&open(), Path::new("memory"), &destination).unwrap_err().to_string();
+    assert!(error.contains("begun with its version"), "{error}");
+    let anew = pull(false).store_from(&open(), Path::new("memory"), &destination).unwrap();
+    assert_eq!((anew.records, anew.kept), (100, 0));
+    assert!(bytes_of(&destination) == bytes_of(&other));
+}
+
+#[test]
+fn what_is_pulled_is_compared_with_what_was_pushed_or_else_with_its_checksums() {
+    let place = Place::new();
+    let (path, _) = place.make("store", Codec::Zstd, 5, 100);
+    place.push(&path, false).unwrap();
+    let destination = place.folder.path().join("pulled");
+    let pull = |disk| Pull::new().store_from(disk, Path::new("memory"), &destination);
+    let disk = open_in(place.bucket(|| false), &place.options()).unwrap();
+    let bucket = place.bucket(|| false);
+    let published = wait(async move {
+        let (bytes, _) = bucket.read("published.json", 1 << 20).await?.unwrap();
+        let mut published: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+        published["objects"][0]["hash"] = "0".repeat(32).into();
+        bucket.put("published.json", published.to_string().into_bytes(), Put::Over).await
+    });
+    published.unwrap().unwrap();
+    let error = pull(&disk).unwrap_err();
+    assert!(matches!(&error, Error::Corrupt(found) if found.path == Path::new("memory/0.zr")), "{error}");
+    assert!(!destination.exists());
+
+    // Without what a push notes.
+    place.forget();
+    let files = bytes_of(&path);
+    place.put(&files);
+    let disk = open_in(place.bucket(|| false), &place.options()).unwrap();
+    assert_eq!(pull(&disk).unwrap().records, 100);
+    assert!(bytes_of(&destination) == files);
+    std::fs::remove_dir_all(&destination).unwrap();
+    let mut damaged = files;
+    let chunk = damaged.iter_mut().find(|(name, _)| name == "1.zr").unwrap();
+    chunk.1[30] ^= 1;
+    place.put(&damaged);
+    let disk = open_in(place.bucket(|| false), &place.options()).unwrap();
+    assert!(matches!(pull(&disk), Err(Error::Corrupt(found)) if found.record.is_some()));
 }

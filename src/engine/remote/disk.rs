@@ -17,7 +17,7 @@ use super::super::store::{Access, Disk, DiskFile, Far, LockGuard, LockKind, Map}
 use super::blocks::{Blocks, Object};
 use super::bucket::{Bucket, Version};
 use super::cache::Cache;
-use super::manifest::{MAX_PUBLISHED, PUBLISHED, PUBLISHING, Published, SEAL, is_seal, seal};
+use super::manifest::{MAX_PUBLISHED, PUBLISHED, PUBLISHING, Published, SEAL, hash, is_seal, seal};
 use super::options::RemoteOptions;
 use super::runtime::wait;
 use crate::error::{Error, Result};
@@ -44,6 +44,18 @@ pub(crate) struct RemoteDisk {
     table_len: u64,
     /// Small files that were fetched.
     fetched: Mutex<HashMap<String, Arc<SmallFile>>>,
+}
+
+/// A file of a store's folder in object storage.
+#[derive(Debug)]
+pub(crate) struct RemoteFile {
+    pub(crate) name: String,
+    /// The bytes that mean something.
+    pub(crate) len: u64,
+    /// Their XXH3-128 as the publisher noted it, if one did.
+    pub(crate) hash: Option<String>,
+    /// Another one for each version of it.
+    pub(crate) key: u128,
 }
 
 /// The disk of the store at a URL. The versions of all its objects are noted: they are what is read, or nothing is.
@@ -268,12 +280,30 @@ fn chunk_number(name: &str) -> Option<u16> {
 }
 
 impl RemoteDisk {
-    /// The names of all files, and the bytes of each that mean something.
-    pub(crate) fn files(&self) -> Vec<(String, u64)> {
-        let len = |object: &Object| if object.name == TABLE { self.table_len } else { object.version.size };
-        let small = self.small.values().map(|object| (object.name.clone(), len(object)));
+    /// All files.
+    pub(crate) fn files(&self) -> Result<Vec<RemoteFile>> {
+        let path = self.folder.join(TABLE);
+        let table = self.small(TABLE).map_err(Error::io("read", &path))?;
+        let table = table.map.with_frame(0, self.table_len as usize, hash).unwrap_or_default();
+        let bucket = Arc::clone(&self.bucket);
+        let published = wait(async move { bucket.read(PUBLISHED, MAX_PUBLISHED).await }).flatten();
+        let published = published.map_err(Error::io("read", &self.folder.join(PUBLISHED)))?;
+        // What is there now may go with another table.
+        let published = published.and_then(|(bytes, _)| serde_json::from_slice::<Published>(&bytes).ok());
+        let published = published.filter(|published| published.table == table).map(|published| published.objects);
+        let mut hashes: HashMap<String, String> =
+            published.into_iter().flatten().map(|object| (object.name, object.hash)).collect();
+        hashes.insert(TABLE.to_owned(), table);
         let chunks = self.chunks.values().filter_map(|&chunk| self.blocks.chunk(chunk));
-        small.chain(chunks.map(|object| (object.name.clone(), object.version.size))).collect()
+        let file = |object: &Object| RemoteFile {
+            name: object.name.clone(),
+            len: if object.name == TABLE { self.table_len } else { object.version.size },
+            hash: hashes.get(&object.name).cloned(),
+            key: object.key,
+        };
+        let mut files: Vec<RemoteFile> = self.small.values().chain(chunks).map(file).collect();
+        files.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(files)
     }
 
     /// The bytes of a range of a file, straight from the server.

@@ -14,7 +14,7 @@ pub(crate) use bucket::Fault;
 pub(crate) use bucket::{Bucket, Held, Put, Version};
 #[cfg(test)]
 pub(crate) use disk::open_in;
-pub(crate) use disk::{RemoteDisk, open};
+pub(crate) use disk::{RemoteDisk, RemoteFile, open};
 pub(crate) use manifest::{PUBLISHED, PUBLISHING, Published, PublishedObject, SEAL, seal};
 #[cfg(test)]
 pub(crate) use object_store::memory::InMemory;

@@ -88,6 +88,11 @@ impl RemoteOptions {
         self
     }
 
+    /// How many requests are under way at a time.
+    pub(crate) fn at_once(&self) -> usize {
+        self.requests
+    }
+
     /// For a place that is written to.
     pub(crate) fn sending(mut self) -> Self {
         self.sends = true;
